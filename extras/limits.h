@@ -88,9 +88,9 @@ tw_status twi_limits_build(char *text, size_t size, const struct twi_limits_erro
                            struct twi_limits_table **table);
 void twi_limits_table_free(struct twi_limits_table *table);
 
-/* NULL means that no line names the family. */
+/* Returns NULL if no line names the family. */
 const struct twi_limits_name *twi_limits_name_find(const struct twi_limits_table *table, const char *family);
-/* NULL means that no line matches the key. */
+/* Returns NULL if no line matches the key. */
 const struct twi_limits_rule *twi_limits_rule_find(const struct twi_limits_table *table,
                                                    const struct twi_limits_name *name, tw_key key);
 

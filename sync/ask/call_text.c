@@ -89,7 +89,7 @@ void twi_call_put(struct twi_bytes *out, struct twi_call_text *text, enum twi_ca
     twi_bytes_add(out, text->body.data, text->body.size);
 }
 
-/* Returns false if it is no text, or there is no memory. */
+/* Returns false if it is no text, or without memory. */
 static bool keep_long(const struct twi_node *node, struct twi_answer *answer) {
     char *text = node->type == TWI_NODE_STRING ? malloc(node->size + 1) : NULL;
     if (text == NULL) return false;
@@ -99,7 +99,7 @@ static bool keep_long(const struct twi_node *node, struct twi_answer *answer) {
     return true;
 }
 
-/* Reads one element of a reply. False means no script replies with such an element. */
+/* Reads one element of a reply. Returns false if no script replies with such an element. */
 static bool read_script_value(const struct twi_node *node, struct twi_script_value *values) {
     values->is_nil = values->is_number = false;
     values->number = 0;

@@ -1,8 +1,8 @@
 /* dispatcher.c -- see dispatcher.h: the life of a dispatcher, callers, and the driver's steps.
  *
  * One step: take what was begun; connect, receive and answer; expire; route what pauses; write and send. Lateness. The
- * driver may come late, because its host was busy or its machine was stopped. Meanwhile replies stay unread. So the
- * replies in the sockets are read first. And the lateness of a step does not count for the calls under way. Their
+ * driver may come late, because its host was busy or its machine was stopped. Meanwhile replies stay unread. So it
+ * first reads the replies in the sockets. And the lateness of a step does not count for the calls under way. Their
  * deadlines are in the dispatcher's time, which is the clock minus all lateness.
  * Always true: `is_stepping` while the driver may be changing anything. */
 #include "sync/ask/dispatcher_state.h"
@@ -17,8 +17,8 @@
 #include "sync/ask/verdict.h"
 #include "sync/ask/way.h"
 
-#define RECEIVE_MAX (1u << 20) /* bytes in one step */
-#define LATE_MS 20             /* a step that comes so late is late; below this the machine is merely busy */
+#define RECEIVE_MAX (1u << 20) /* the most bytes in one step */
+#define LATE_MS 20             /* a step with more delay than this is late; below this the machine is only busy */
 
 static int64_t earlier(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -97,7 +97,7 @@ static void wake(struct twi_dispatcher *dispatcher) {
         twi_socket_set_ring(&dispatcher->set);
 }
 
-/* A hint. The driver decides about calls that pass it. */
+/* A hint. The driver decides about calls that do not come here. */
 static bool is_away(struct twi_dispatcher *dispatcher) {
     int64_t until_ms = twi_load_relaxed(&dispatcher->closed_until_ms);
     return until_ms != 0 && mono_ms(dispatcher) < until_ms;
@@ -131,14 +131,14 @@ uint64_t twi_dispatcher_ask(struct twi_dispatcher *dispatcher, const struct twi_
 bool twi_dispatcher_forget(struct twi_dispatcher *dispatcher, uint64_t number) {
     if (!twi_lanes_forget(&dispatcher->lanes, number)) return false;
     TWI_ASK_COUNT(dispatcher, ask_active, -1);
-    twi_store_relaxed(&dispatcher->has_forgotten, true); /* a step that misses it is followed by another */
-    if (twi_dispatcher_owed(dispatcher) == dispatcher->lanes.most) wake(dispatcher); /* its lane is needed */
+    twi_store_relaxed(&dispatcher->has_forgotten, true); /* if a step misses it, another step follows */
+    if (twi_dispatcher_owed(dispatcher) == dispatcher->lanes.most) wake(dispatcher); /* another call needs its lane */
     return true;
 }
 
 void twi_dispatcher_stop(struct twi_dispatcher *dispatcher) {
     twi_lanes_stop(&dispatcher->lanes);
-    twi_store_relaxed(&dispatcher->stopped, true); /* the ring brings a step, which sees it */
+    twi_store_relaxed(&dispatcher->stopped, true); /* the ring causes a step, which sees it */
     wake(dispatcher);
 }
 
@@ -208,8 +208,8 @@ static void follow_moves(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     }
 }
 
-/* `was_rung` is true if a call has come. Then a link with no due reply is not looked at. If it has bytes to read, the
- * set wakes the driver again. */
+/* `was_rung` is true if a call has come. Then a link without a due reply is not looked at. If it has bytes to read,
+ * the set wakes the driver again. */
 static void receive(struct twi_dispatcher *dispatcher, bool was_rung, int64_t now_ms) {
     size_t room = RECEIVE_MAX, count;
     const struct twi_node *nodes;
@@ -229,7 +229,7 @@ static void receive(struct twi_dispatcher *dispatcher, bool was_rung, int64_t no
     dispatcher->has_more = room == 0;
 }
 
-/* Unread bytes may be an answer, so no call's time is over yet. */
+/* Unread bytes may be an answer, so no call is late yet. */
 static void expire(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     bool is_stopped = twi_load_relaxed(&dispatcher->stopped);
     int64_t own_ms = now_ms - dispatcher->late.all_ms;
@@ -266,7 +266,7 @@ static void put(struct twi_dispatcher *dispatcher, struct twi_link *link, struct
     bool is_cancel = lane->state == TWI_LANE_CANCELLING, *loading = &link->loading[lane->text.script];
     enum twi_call_verb verb = is_cancel ? TWI_CALL_CANCEL : lane->tries.perhaps ? TWI_CALL_RETRY : TWI_CALL_ASK;
     size_t before = link->out.size;
-    bool is_again = verb == TWI_CALL_RETRY && !lane->tries.whole; /* not for want of the script's text */
+    bool is_again = verb == TWI_CALL_RETRY && !lane->tries.whole; /* not because the script's text is missing */
     lane->tries.whole = lane->tries.whole && !*loading;           /* one text for each link and script is enough */
     *loading = *loading || lane->tries.whole;
     twi_call_put(&link->out, &lane->text, verb, lane->tries.whole, lane->tries.asking);
@@ -296,7 +296,7 @@ static void fill(struct twi_dispatcher *dispatcher, struct twi_link *link, int64
 static void send_all(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     for (uint32_t i = 0; i < dispatcher->link_count; i++) {
         struct twi_link *link = dispatcher->links[i];
-        twi_link_connect(link, now_ms); /* it may be wanted since */
+        twi_link_connect(link, now_ms); /* another thread may want it now */
         fill(dispatcher, link, now_ms);
         twi_link_send(link, now_ms);
         if (link->ended != TWI_LINK_LIVES) twi_loss_of(dispatcher, link, now_ms);

@@ -1,13 +1,13 @@
-/* dispatcher.h -- requests that callers wait for. Any thread begins them, the driver answers them.
+/* dispatcher.h -- requests that callers wait for. Any thread begins them, and the driver answers them.
  *
  * A request is one run of a script (engine/port/driver.h, struct twi_request). It has a lane (lanes.h) and goes over a
  * link (link.h), pipelined with all others. It has one deadline, the caller's, from start to answer. If it fails, the
- * answer states whether the request was certainly unsent or perhaps executed. In the second case the lane continues
- * without its caller. It takes back whatever Redis has charged for the call, however long that takes.
- * If a link ends, its calls go out again over the next one, in their order, under the same names and numbers.
- * In a cluster a directory shows which master has the slot of a request's keys (sync/wire/cluster_directory.h). MOVED
- * and ASK are followed at once. While the slot cannot be served (TRYAGAIN, CLUSTERDOWN, no known master) the call tries
- * again until its deadline. A cancel goes to the master that has its slot by then.
+ * answer states whether the request was certainly unsent or perhaps executed. It returns whatever Redis has charged for
+ * the call, however long that takes. It takes back whatever Redis has charged for the call, however long that takes. If
+ * a link ends, its calls go out again over the next one, in their order, under the same names and numbers. In a cluster
+ * a directory shows which master has the slot of a request's keys (sync/wire/cluster_directory.h). MOVED and ASK are
+ * followed at once. While the slot cannot be served (TRYAGAIN, CLUSTERDOWN, no known master) the call tries again until
+ * its deadline. A cancel goes to the master that has its slot by then.
  * Always true: no function here waits, and answered() runs without a lock. A request is answered once or forgotten
  * once. Redis receives a cancel for each numbered call whose answer no caller received and that may have been charged.
  * Cancels that are left at the end are counted (asks_forgotten). */
@@ -29,9 +29,9 @@ struct twi_dispatcher_rules {
     bool host_drives;                /* its descriptors are in the engine's socket set, and it has no separate one */
 };
 
-/* NULL means no memory, or no descriptor. Opens no connection. */
+/* Returns NULL if no memory, or no descriptor. Opens no connection. */
 struct twi_dispatcher *twi_dispatcher_create(const struct twi_dispatcher_rules *rules);
-/* To be called when no call is begun any more and no thread drives. NULL is harmless. */
+/* Called when no call is begun any more and no thread drives. NULL is harmless. */
 void twi_dispatcher_destroy(struct twi_dispatcher *dispatcher);
 /* In a forked child: closes its copies of the descriptors. It does not send, and does not call answered(). */
 void twi_dispatcher_abandon(struct twi_dispatcher *dispatcher);
@@ -46,7 +46,7 @@ int64_t twi_dispatcher_wake_ms(const struct twi_dispatcher *dispatcher);
 void twi_dispatcher_stop(struct twi_dispatcher *dispatcher);
 uint32_t twi_dispatcher_owed(const struct twi_dispatcher *dispatcher);
 
-/* Redis is elsewhere by now. The link is made again. Any thread. */
+/* Called if Redis has moved. The link is made again. Any thread. */
 void twi_dispatcher_leave(struct twi_dispatcher *dispatcher);
 /* Logs the errors from replies. Only the owner of the turn calls it. */
 void twi_dispatcher_log(struct twi_dispatcher *dispatcher);

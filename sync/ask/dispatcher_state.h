@@ -20,7 +20,7 @@ struct twi_dispatcher;
 struct twi_dispatcher_late {
     int64_t all_ms, before_ms; /* all steps, and all but the present one */
     int64_t step_ms;           /* when the latest step began */
-    _Atomic int64_t begun_ms;  /* since when a submission waits for a step; 0 if no submission waits */
+    _Atomic int64_t begun_ms;  /* since when a submission waits for a step; 0 if there is none */
 };
 
 struct twi_dispatcher {
@@ -33,7 +33,7 @@ struct twi_dispatcher {
     struct twi_lane_list paused;
     int64_t paused_until_ms; /* the first of them; INT64_MAX means that there is none */
     struct twi_spoilt spoilt;
-    struct twi_socket_set set; /* where the host does not drive */
+    struct twi_socket_set set; /* if the host does not drive */
     bool host_drives;
     bool has_more;       /* bytes were left in a socket */
     uint32_t moves_seen; /* of `moves` */
@@ -42,7 +42,7 @@ struct twi_dispatcher {
     struct twi_dispatcher_late late;
     struct twi_answer answer; /* under construction */
     _Atomic int64_t wake_ms;
-    _Atomic int64_t closed_until_ms; /* with one Redis, no call passes before that time (a hint); 0 if calls may pass */
+    _Atomic int64_t closed_until_ms; /* with one Redis: no call passes before that time (a hint); 0 if calls may pass */
     _Atomic bool stopped, is_stepping;
     _Atomic bool has_forgotten; /* a call was forgotten since the latest step, so unsent ones may be dropped */
     _Atomic uint32_t moves;     /* how often Redis was found elsewhere */

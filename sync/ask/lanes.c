@@ -103,7 +103,7 @@ static bool make_tables(struct twi_lanes *lanes) {
     return true;
 }
 
-/* Under the lock: makes some more lanes, if there may be more. */
+/* Makes some more lanes, under the lock, if there may be more. */
 static void make_slab(struct twi_lanes *lanes) {
     twi_check(lanes->free_lanes == NULL && lanes->made <= lanes->most);
     uint32_t count = lanes->most - lanes->made < TWI_LANES_SLAB ? lanes->most - lanes->made : TWI_LANES_SLAB;
@@ -122,7 +122,7 @@ static void make_slab(struct twi_lanes *lanes) {
 
 /* ---- taking and giving back -------------------------------------------------------------------------------------- */
 
-/* A caller that waits for a lane. It lies on its stack, and is touched under the lock alone. */
+/* A caller that waits for a lane. It is on the caller's stack, and is touched only under the lock. */
 struct twi_lane_waiter {
     struct twi_lane_waiter *next;
     struct twi_lane *lane;
@@ -163,8 +163,8 @@ static void join_waiters(struct twi_lanes *lanes, struct twi_lane_waiter *waiter
     waiter->is_in = true;
 }
 
-/* Under the lock, which is given away while the thread sleeps. Lanes go to those who wait in the order in which they
- * came; each of them is woken once. */
+/* Called under the lock, which is released while the thread sleeps. Waiting callers get lanes in the order in which
+ * they came. Each is woken once. */
 static struct twi_lane *wait_for_lane(struct twi_lanes *lanes, int64_t deadline_ms) {
     struct twi_lane_waiter waiter = {.lane = NULL};
     twi_event_count_make(&waiter.woken);
@@ -196,8 +196,8 @@ static void give(struct twi_lanes *lanes, struct twi_lane *lane) {
     twi_event_count_raise(&waiter->woken);
 }
 
-/* Random bytes at most every 10 ms: between these the clock distinguishes one life of a process from another. Mixed-in
- * values stay, so two lives whose clocks differed once differ for ever. */
+/* Random bytes at most every 10 ms: between these the clock distinguishes one life of a process from another. Values
+ * that were mixed in stay, so if the clocks of two copies differed once, their results always differ. */
 static uint32_t draw_nonce(struct twi_lanes *lanes) {
     int64_t now_us = twi_port_mono_us(lanes->engine);
     uint64_t random = 0;
@@ -212,7 +212,7 @@ static uint32_t draw_nonce(struct twi_lanes *lanes) {
     return (uint32_t)lanes->nonce.state;
 }
 
-/* Who calls, and the number and nonce of one call. */
+/* Writes who calls, and the number and nonce of one call. */
 struct identity {
     char who[TWI_CALL_WHO_SIZE];
     uint64_t number;

@@ -42,14 +42,14 @@ struct twi_lane_caller {
 struct twi_lane_tries {
     uint64_t end_at;            /* the end of the last copy, as a position in the bytes of its link */
     bool perhaps;               /* a copy before it may have been executed */
-    bool whole;                 /* it went with the script's text */
-    bool asking;                /* it goes, or went, behind ASKING */
+    bool whole;                 /* the script's text was sent with it */
+    bool asking;                /* it is or was sent after ASKING */
     bool asked;                 /* ASKING was answered */
-    bool numbered;              /* a cancel must be sent if it was charged in vain */
+    bool numbered;              /* a cancel must be sent, because units may have been charged for nobody */
     bool unknown;               /* its caller was answered UNKNOWN */
-    bool is_new;                /* it was never tried to be sent */
+    bool is_new;                /* nobody tried to send it */
     uint8_t renamed;            /* how often */
-    int64_t pause_ms, again_ms; /* the latest pause before a further try; until when it lasts */
+    int64_t pause_ms, again_ms; /* the latest pause before another try, and when it ends */
 };
 
 struct twi_lane {
@@ -61,7 +61,7 @@ struct twi_lane {
     struct twi_lane_tries tries;
     uint32_t slot; /* in a cluster */
     struct twi_detour detour;
-    struct twi_link *link;          /* where it waits or was sent; NULL means that it is paused */
+    struct twi_link *link;          /* the link where it waits or was sent; NULL means that it is paused */
     struct twi_lane *next, *before; /* of the list that it is in */
 };
 
@@ -78,7 +78,7 @@ struct twi_lanes {
     tw_engine *engine;
     uint32_t most;
     pthread_mutex_t lock;
-    struct twi_lane **slabs;      /* NULL means no call yet. Under the lock, as all up to `heap` */
+    struct twi_lane **slabs;      /* NULL means no call yet. Under the lock, like all fields up to `heap` */
     uint32_t made;                /* lanes */
     struct twi_lane *free_lanes;  /* linked by `next` */
     struct twi_lane_list arrived; /* submitted, and not yet received by the driver */
@@ -113,15 +113,15 @@ void twi_lanes_stop(struct twi_lanes *lanes);
 
 /* Moves the submitted lanes into an empty list. */
 void twi_lanes_arrived(struct twi_lanes *lanes, struct twi_lane_list *list);
-/* The lane is free. Its memory is as it was after its submission. */
+/* Makes the lane free. Its memory is as it was after its submission. */
 void twi_lanes_release(struct twi_lanes *lanes, struct twi_lane *lane);
-/* Gives the call another name, which all later calls have, too. Returns false if there is no memory. */
+/* Gives the call another name, which all later calls of the lane have, too. Returns false if there is no memory. */
 bool twi_lanes_rename(struct twi_lanes *lanes, struct twi_lane *lane);
 /* Returns true if a caller still waits for the answer. It returns true at most once for a call. The code that called
  * this function must then give that caller the answer. */
 bool twi_lanes_claim(struct twi_lanes *lanes, struct twi_lane *lane);
 void twi_lanes_time(struct twi_lanes *lanes, struct twi_lane *lane); /* puts the lane into the heap */
-/* The lane whose deadline is the first. NULL if there is no such lane. */
+/* Returns the lane with the first deadline. Returns NULL if there is no such lane. */
 struct twi_lane *twi_lanes_first(const struct twi_lanes *lanes);
 
 #endif

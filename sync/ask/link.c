@@ -15,8 +15,8 @@ static const struct twi_wire_limits reply_limits = {.bytes_max = 2u << 20, .node
 
 #define CHUNK 16384u
 #define DIAL_TIMES 10    /* redis_timeout_ms */
-#define DIAL_LOOK_MS 100 /* is the next address to be tried? */
-#define PAUSE_MS 5       /* before a link is made again; it doubles */
+#define DIAL_LOOK_MS 100 /* returns true if the next address must be tried */
+#define PAUSE_MS 5       /* the pause before a link is made again; it doubles */
 #define PAUSE_MAX_MS 100
 
 static int64_t earlier(int64_t a, int64_t b) {
@@ -122,7 +122,7 @@ static bool put_auth(struct twi_link *link) {
 /* Puts AUTH, SELECT, INFO and, if Redis may move, ROLE. */
 static void greet(struct twi_link *link, int64_t now_ms) {
     twi_check(link->phase == TWI_LINK_DIALLING && link->reader == NULL);
-    twi_check(link->sent.first == NULL); /* no reply is due on a new connection */
+    twi_check(link->sent.first == NULL); /* a new connection has no due replies */
     struct twi_bytes *out = &link->out;
     link->phase = TWI_LINK_GREETING;
     link->deadline_ms = now_ms + made_within_ms(link);
@@ -366,7 +366,7 @@ void twi_link_answered(struct twi_link *link) {
     link->pause_ms = PAUSE_MS;
 }
 
-/* A caller waits for one of these calls. The others are cancels, or will be. */
+/* Returns true if a caller waits for one of these calls. The other calls are cancels, or will be. */
 static bool has_caller(const struct twi_lane_list *list) {
     for (const struct twi_lane *lane = list->first; lane != NULL; lane = lane->next)
         if (lane->state == TWI_LANE_QUEUED || lane->state == TWI_LANE_SENT) return true;

@@ -41,7 +41,7 @@ enum twi_link_end {
     TWI_LINK_LIVES,
     TWI_LINK_CUT,      /* it was up */
     TWI_LINK_SILENT,   /* it was up */
-    TWI_LINK_UNMADE,   /* it could not be made */
+    TWI_LINK_UNMADE,   /* no link could be made */
     TWI_LINK_DENIED,   /* the login was refused, which only a person can repair */
     TWI_LINK_DISMISSED /* it was closed without an error */
 };
@@ -84,8 +84,8 @@ void twi_link_abandon(struct twi_link *link, bool is_used);
 
 /* Begins to connect if there is a reason to and it is time, or continues. */
 void twi_link_connect(struct twi_link *link, int64_t now_ms);
-/* The next reply to a call. Returns false if there is none now, or if the link has ended. `*room` is the number of
- * bytes that may be received. */
+/* Reads the next reply to a call. Returns false if there is none now, or if the link has ended. `*room` is the
+ * number of bytes that may be received. */
 bool twi_link_hear(struct twi_link *link, size_t *room, const struct twi_node **nodes, size_t *count, int64_t now_ms);
 /* Ends a link that is silent, or takes too long to be made. */
 void twi_link_look(struct twi_link *link, int64_t now_ms);
@@ -96,12 +96,12 @@ void twi_link_send(struct twi_link *link, int64_t now_ms);
 void twi_link_end(struct twi_link *link, enum twi_link_end ended, const char *why);
 void twi_link_failed(struct twi_link *link, int64_t now_ms); /* `ended` is over */
 void twi_link_answered(struct twi_link *link);               /* a call */
-/* Until when no new call may go there; 0 means that they may. While the breaker is not closed one call at a time
- * tries. */
+/* Returns until when no new call may be sent there; 0 means that calls may be sent. While the breaker is not closed
+ * one call at a time tries. */
 int64_t twi_link_closed_until_ms(const struct twi_link *link);
-/* When the link needs its next step. INT64_MAX if it needs none. */
+/* Returns when the link needs its next step. Returns INT64_MAX if it needs none. */
 int64_t twi_link_wake_ms(const struct twi_link *link, int64_t now_ms);
-/* To be called after the driver was late. Deadlines move as if that much less time had passed. */
+/* To be called after the driver was late. The deadlines move by that much time. */
 void twi_link_excuse(struct twi_link *link, int64_t late_ms);
 
 #endif

@@ -12,7 +12,7 @@ static void count_end(struct twi_dispatcher *dispatcher, enum twi_link_end ended
     if (ended == TWI_LINK_DENIED) TWI_ASK_COUNT(dispatcher, ask_refused, calls);
 }
 
-/* Gathers the sent calls, in their order, before the waiting ones. */
+/* Puts the sent calls, in their order, before the waiting ones. */
 static void take_back(struct twi_dispatcher *dispatcher, struct twi_link *link) {
     struct twi_lane_list again = {0};
     for (struct twi_lane *lane; (lane = link->sent.first) != NULL;) {

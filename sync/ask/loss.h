@@ -5,7 +5,7 @@
 
 #include "sync/ask/dispatcher_state.h"
 
-/* The link has ended (`ended` says how). Afterwards it is DOWN, and may be made again. */
+/* Called when the link has ended (`ended` says how). Afterwards it is DOWN, and may be made again. */
 void twi_loss_of(struct twi_dispatcher *dispatcher, struct twi_link *link, int64_t now_ms);
 
 #endif

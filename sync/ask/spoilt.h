@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 
 #define TWI_SPOILT_KNOWN 64u
-#define TWI_SPOILT_LINES 4u /* that wait for the turn; a further one is left when its key is met again */
+#define TWI_SPOILT_LINES 4u /* the most that wait for the turn; another one is left when its key is found again */
 #define TWI_SPOILT_BYTES 600u
 
 struct twi_spoilt {
@@ -25,7 +25,7 @@ struct twi_spoilt {
 
 void twi_spoilt_begin(struct twi_spoilt *spoilt);
 void twi_spoilt_end(struct twi_spoilt *spoilt);
-/* One of the request's keys is spoilt; `why` is Redis's word. Any thread. */
+/* Called if the value of one of the request's keys is wrong; `why` is Redis's word. Any thread. */
 void twi_spoilt_note(struct twi_spoilt *spoilt, const struct twi_request *request, const char *why);
 /* Logs a line, if one waits. It logs at most one a second, so that the log drops no line. Only the owner of the turn
  * calls it. */

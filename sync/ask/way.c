@@ -7,7 +7,7 @@
 #include "sync/wire/cluster_directory.h"
 
 #define IDLE_MS 60000  /* in a cluster a link without calls is closed after this time */
-#define FULL_MS 50     /* until a link may be free, if there are too many */
+#define FULL_MS 50     /* the pause until a link may be free, if there are too many */
 #define REROUTE_MS 100 /* in a cluster, how often calls at a link that is down look for another */
 
 /* ---- links ------------------------------------------------------------------------------------------------------- */
@@ -24,7 +24,7 @@ static void drop_link(struct twi_dispatcher *dispatcher, uint32_t i) {
     dispatcher->links[i] = dispatcher->links[--dispatcher->link_count];
 }
 
-/* The one that was used longest ago, without a call. Returns false if all have some. */
+/* Closes the link without calls that was used longest ago. Returns false if all links have calls. */
 static bool drop_idle_link(struct twi_dispatcher *dispatcher) {
     uint32_t oldest = TWI_LINKS_MAX;
     for (uint32_t i = 0; i < dispatcher->link_count; i++) {
@@ -36,7 +36,7 @@ static bool drop_idle_link(struct twi_dispatcher *dispatcher) {
     return oldest != TWI_LINKS_MAX;
 }
 
-/* NULL means no memory, or too many masters. */
+/* Returns NULL if no memory, or too many masters. */
 static struct twi_link *link_to(struct twi_dispatcher *dispatcher, const struct twi_endpoint *endpoint,
                                 int64_t now_ms) {
     for (uint32_t i = 0; i < dispatcher->link_count; i++)

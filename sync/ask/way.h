@@ -6,10 +6,10 @@
 
 #include "sync/ask/dispatcher_state.h"
 
-/* The lane is in no list. It goes to its link's waiting calls, or pauses until it can. Returns false if it is new, and
- * its server is left alone. It is in no list still. */
+/* The lane is in no list. It goes to its link's waiting calls, or pauses until it can. Returns false if it is new
+ * and nothing is sent to its server now. It is then still in no list. */
 bool twi_way_find(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms);
-/* The same with a given link. NULL if the call has no link now. */
+/* Does the same with a given link. Called if the call has no link now. */
 bool twi_way_join(struct twi_dispatcher *dispatcher, struct twi_lane *lane, struct twi_link *link, int64_t now_ms);
 /* It is routed after a while. */
 void twi_way_pause(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t again_ms);
@@ -18,7 +18,7 @@ void twi_way_redirect(struct twi_dispatcher *dispatcher, struct twi_lane *lane, 
                       int64_t now_ms);
 /* All calls that wait for the link are routed again, in their order. */
 void twi_way_again(struct twi_dispatcher *dispatcher, struct twi_link *link, int64_t now_ms);
-/* Those whose pause is over; in a cluster also those that wait for a link that is down. */
+/* Routes the calls whose pause is over; in a cluster also those that wait for a link that is down. */
 void twi_way_step(struct twi_dispatcher *dispatcher, int64_t now_ms);
 int64_t twi_way_wake_ms(const struct twi_dispatcher *dispatcher);
 /* Takes the lane out of the list that it is in. */

@@ -1,8 +1,8 @@
 /* audit_names.h -- a page of names of an audit: those of one reply to SCAN, or of some hundred lines of a file.
  *
  * In a cluster a key whose slot is moving may be met at two nodes, and again in a second SCAN. Such names are
- * remembered, by hashes of 64 bits. A pair of names with one hash, of which the second is not looked at, is not to be
- * expected.
+ * remembered by 64-bit hashes. Two names with one hash, of which the second would be missed, are too unlikely to
+ * expect.
  * Always true: names lie in the memory of their page until it is emptied. */
 #ifndef TWI_SYNC_AUDIT_NAMES_H
 #define TWI_SYNC_AUDIT_NAMES_H
@@ -11,7 +11,7 @@
 #include "tallywheel.h"
 
 #define TWI_AUDIT_PAGE 500u                        /* keys in one SCAN or one pipeline: some 100 us of Redis's time */
-#define TWI_AUDIT_NAMES_MAX (TWI_AUDIT_PAGE * 20u) /* SCAN may return more than it was requested */
+#define TWI_AUDIT_NAMES_MAX (TWI_AUDIT_PAGE * 20u) /* SCAN may return more names than requested */
 
 struct twi_audit_names {
     struct twi_bytes bytes; /* one after the other: */
@@ -35,7 +35,7 @@ void twi_audit_names_empty(struct twi_audit_names *names);
 /* Keeps the names for which `is_kept` is true. */
 void twi_audit_names_keep(struct twi_audit_names *names, bool (*is_kept)(void *ctx, tw_key name), void *ctx);
 
-/* Whether the name is met for the first time. With no memory, `bytes.failed` is set. */
+/* Returns whether the name is met for the first time. If there is no memory, `bytes.failed` is set. */
 bool twi_audit_names_meet(struct twi_audit_names *names, const void *name, size_t size);
 void twi_audit_names_forget_met(struct twi_audit_names *names);
 

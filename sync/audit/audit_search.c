@@ -40,8 +40,8 @@ static void scan(struct twi_audit_search *search, char cursor[24]) {
     if (names->bytes.failed) twi_audit_servers_fail(search->servers, TW_ERR_MEMORY, "audit", "no memory");
 }
 
-/* Looks at a server's names, until `keys_max` names were seen or look() has ended the walk. Returns false if so it
- * was. */
+/* Looks at a server's names, until `keys_max` names were seen or look() has ended the walk. Returns false if look()
+ * has ended it. */
 static bool search_server(struct twi_audit_search *search) {
     const struct twi_audit *audit = search->servers->audit;
     char cursor[24] = "0";

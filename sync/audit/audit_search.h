@@ -1,8 +1,8 @@
 /* audit_search.h -- walks all names that match a pattern, on the one Redis or on each master of a cluster, page by
  * page.
  *
- * Always true: a key of a slot that moves is looked at once, though two masters may show it. A key on a server where no
- * client finds it is reported (TW_AUDIT_STRAY), and is not looked at. */
+ * Always true: a key of a slot that moves is looked at once, although two masters may show it. A key on a server
+ * where no client finds it is reported (TW_AUDIT_STRAY), and is not looked at. */
 #ifndef TWI_SYNC_AUDIT_SEARCH_H
 #define TWI_SYNC_AUDIT_SEARCH_H
 
@@ -18,7 +18,7 @@ struct twi_audit_search {
     bool is_over; /* set by look() to end the walk */
 
     uint16_t server; /* that is searched */
-    bool is_second;  /* only for names that are on their way */
+    bool is_second;  /* only names whose keys are moving */
 };
 
 void twi_audit_search_all(struct twi_audit_search *search);

@@ -39,7 +39,7 @@ struct twi_audit_servers {
     char error[400];
 };
 
-/* False means `why` names the option that is refused. `audit` is set, all else is zero. */
+/* Returns false if `why` names the option that is refused. `audit` is set, all else is zero. */
 bool twi_audit_servers_read(struct twi_audit_servers *servers, char *why, size_t size);
 void twi_audit_servers_open(struct twi_audit_servers *servers);
 /* Looks once more which server has which slot. Returns how the audit ends; `error` then has the reason. */
@@ -51,7 +51,7 @@ tw_status twi_audit_servers_run(const struct twi_audit *audit,
 
 /* The first failure stays. */
 void twi_audit_servers_fail(struct twi_audit_servers *servers, tw_status status, const char *what, const char *detail);
-/* False means the server, or the audit as a whole, has failed. */
+/* Returns false if the server, or the audit as a whole, has failed. */
 bool twi_audit_servers_goes_on(const struct twi_audit_servers *servers, uint16_t server);
 bool twi_audit_servers_any(const struct twi_audit_servers *servers); /* any server continues */
 

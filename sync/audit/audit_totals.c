@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Lines until a page of them is compared. */
+/* How many lines are compared as one page. */
 struct totals {
     struct twi_audit_servers *servers;
     struct twi_audit_names *names;
-    struct twi_bytes inner; /* fields or members, one after the other: */
+    struct twi_bytes inner; /* the fields or members, one after the other: */
     size_t inner_ends[TWI_AUDIT_PAGE];
     int64_t counts[TWI_AUDIT_PAGE];
     uint64_t line;
@@ -133,7 +133,7 @@ static bool is_digit(char byte) {
     return byte >= '0' && byte <= '9';
 }
 
-#define EXPONENT_MAX 400 /* beyond the exponents of a double */
+#define EXPONENT_MAX 400 /* larger than any exponent of a double */
 
 /* The score of a counter is a whole number within 2^53. A later Redis writes some as 5e+15 or 4.6e+15. This is done by
  * hand, because the point of strtod() depends on the host's locale. */

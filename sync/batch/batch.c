@@ -14,7 +14,7 @@
 #include "batch.lua.sha1.h"
 
 #define SCRIPT_VERSION "1"
-#define ITEM_BYTES 24 /* besides its name an item has, as a rule, a length, a delta and the length of that */
+#define ITEM_BYTES 24 /* besides its name, an item usually has a length, a delta and the length of the delta */
 
 /* ---- groups ------------------------------------------------------------------------------------------------------ */
 
@@ -50,7 +50,7 @@ static int batch_compare(const struct twi_item *a, const struct twi_item *b, boo
     return expiry_a < expiry_b ? -1 : expiry_a > expiry_b;
 }
 
-/* Within a group, those whose names are recorded come first, window by window. */
+/* Within a group, items whose names are recorded come first, window by window. */
 static int order(const void *a, const void *b, bool look_always) {
     const struct twi_item *one = a, *other = b;
     int order = batch_compare(one, other, look_always);
@@ -118,7 +118,7 @@ static size_t group_size(const struct twi_item *items, size_t count, bool look_a
     return size;
 }
 
-/* The item's name in Redis. `room` has TWI_REDIS_KEY_MAX bytes, for a name that is rendered here. */
+/* Returns the name of the item in Redis. `room` has TWI_REDIS_KEY_MAX bytes, for a name that is rendered here. */
 static const char *batch_name_of(const struct twi_item *item, const struct twi_batch_names *names, char *room,
                                  size_t *size) {
     twi_check(item->named == 0 || (names != NULL && item->named <= names->count));
@@ -179,8 +179,8 @@ static void put_args(struct twi_batch *batch, const struct twi_item *items, size
 /* Items in a row whose names are recorded: of one group and one window. */
 struct named {
     const struct twi_item *items;
-    size_t count, first; /* its first item in the batch */
-    uint32_t arg, width; /* its delta in ARGV, and how many arguments an item has */
+    size_t count, first; /* the index of its first item in the batch */
+    uint32_t arg, width; /* where its delta is in ARGV, and how many arguments an item has */
 };
 
 static size_t put_member(struct twi_bytes *member, const struct twi_item *items, size_t count) {
@@ -275,7 +275,7 @@ struct twi_batch *twi_batch_freeze(const struct twi_item *items, size_t count, c
     if (!batch) return NULL;
     size_t fits = put_keys(batch, items, count, how);
     put_args(batch, items, fits, how);
-    twi_check(batch->arg_count >= 3); /* one group at least */
+    twi_check(batch->arg_count >= 3); /* the batch has at least one group */
     batch_put_names(batch, items, fits, how->look_always);
     batch->items = malloc(fits * sizeof *items);
     if (!batch->items || batch->keys.failed || batch->args.failed) {
@@ -294,7 +294,7 @@ struct twi_batch *twi_batch_gather(const struct twi_item *items, size_t count, c
     char name[TWI_REDIS_KEY_MAX];
     size_t fits = 0;
     if (count > TWI_BATCH_ITEMS_MAX) count = TWI_BATCH_ITEMS_MAX;
-    /* As a rule an item needs three commands, each with the name. */
+    /* Usually an item needs three commands, each with the name. */
     for (size_t bytes = 0; fits < count; fits++) {
         bytes += 3 * (twi_port_render(&items[fits], name) + 64);
         if (fits > 0 && bytes > how->bytes_max) break;
@@ -383,7 +383,7 @@ uint64_t twi_batch_take_aside(struct twi_batch *batch, uint32_t index) {
     size_t size;
     uint64_t units = 0;
     char *text = delta_at(batch, index, &size);
-    for (; text && *text >= 'a'; text++) { /* a number ends the loop at once, letters end at the line end */
+    for (; text && *text >= 'a'; text++) { /* a number ends the loop at once, letters end it at the line end */
         if (*text <= 'j') units = units * 10 + (uint64_t)(*text - 'a');
         *text = 'x';
     }

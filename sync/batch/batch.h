@@ -2,10 +2,10 @@
  * docs/ARCHITECTURE.md.
  *
  * Always true: the keys, deltas, expiries and nonce of a frozen batch do not change. A key that Redis refuses is not
- * removed. An old copy of the batch may still be under way on a dead connection. There is one exception. As soon as a
- * refusal is known, the refused delta is overwritten with letters, so that a replay does not apply it. Only the
- * envelope (EVALSHA or EVAL, the ledger's name) is made again at each sending. Number and nonce change only together
- * with the ledger, when no old copy can be applied any more. */
+ * removed. The reason: an old copy of the batch may still be under way on a dead connection. There is one exception.
+ * As soon as a refusal is known, the refused delta is overwritten with letters, so that a replay does not apply it.
+ * Only the envelope (EVALSHA or EVAL, the ledger's name) is made again at each sending. Number and nonce change only
+ * together with the ledger, when no old copy can be applied any more. */
 #ifndef TWI_SYNC_BATCH_BATCH_H
 #define TWI_SYNC_BATCH_BATCH_H
 
@@ -29,11 +29,11 @@ struct twi_batch {
     struct twi_bytes keys, args;   /* encoded */
     uint64_t plus, minus;          /* units that it adds and subtracts */
     uint64_t struck;               /* of these units, those that Redis has refused */
-    uint64_t plus_sum, minus_sum;  /* running sums of the instance, this batch included */
+    uint64_t plus_sum, minus_sum;  /* the running sums of the instance, including this batch */
     bool strayed;         /* sent again while the outcome of an earlier copy was unknown, so two stores may have it */
     bool was_short;       /* Redis cut a run of its script short; its units are counted as uncertain */
     bool is_step;         /* it has no items, and replaces numbers whose batches are lost */
-    uint32_t copies_open; /* sendings whose outcome is not known */
+    uint32_t copies_open; /* how many sendings have an unknown outcome */
     int64_t sent_ms;      /* the latest sending */
     int64_t frozen_ms;
 };
@@ -71,23 +71,23 @@ void twi_batch_sort(struct twi_item *items, size_t count, bool look_always);
  * item was frozen. */
 struct twi_batch *twi_batch_freeze(const struct twi_item *items, size_t count, const struct twi_freeze *how,
                                    size_t *taken);
-/* The same for a merge without a script. Such a batch is encoded only when it is sent. */
+/* Does the same for a merge without a script. Such a batch is encoded only when it is sent. */
 struct twi_batch *twi_batch_gather(const struct twi_item *items, size_t count, const struct twi_freeze *how,
                                    size_t *taken);
-/* A batch without items. It refreshes the ledger, requests the state of the ledger, or steps over numbers that are
+/* Makes a batch without items. It refreshes the ledger, requests its state, or replaces numbers whose batches are
  * lost. */
 struct twi_batch *twi_batch_empty(int64_t now_ms);
 void twi_batch_encode(const struct twi_batch *batch, const struct twi_envelope *envelope, struct twi_bytes *out);
 /* Strikes the delta of an item out, so that Redis refuses it whenever the batch is sent again. Returns its magnitude,
  * or 0 if the item has no delta or it was overwritten before. */
 uint64_t twi_batch_strike(struct twi_batch *batch, uint32_t index);
-/* The same for a delta that goes back to its counter. The batch still contains the amount. */
+/* Does the same for a delta that goes back to its counter. The batch still contains the amount. */
 uint64_t twi_batch_set_aside(struct twi_batch *batch, uint32_t index);
 /* Strikes out a delta that was set aside. Returns its magnitude; 0 if it was not set aside. */
 uint64_t twi_batch_take_aside(struct twi_batch *batch, uint32_t index);
 size_t twi_batch_bytes(const struct twi_batch *batch);  /* memory in use */
 uint64_t twi_batch_size(const struct twi_batch *batch); /* bytes on the wire, without the envelope */
-void twi_batch_items_drop(struct twi_batch *batch);     /* all items are settled */
+void twi_batch_items_drop(struct twi_batch *batch);     /* returns true if all items are settled */
 void twi_batch_free(struct twi_batch *batch);
 
 #endif

@@ -5,7 +5,7 @@
 #include "sync/batch/batch.h"
 
 #define STEP_US \
-    256 /* for each such part of the distance, one more small batch is under way; half of Redis's own pace */
+    256 /* for each such part of the distance, one more small batch is under way; this is half of Redis's own pace */
 
 struct twi_load twi_depth_load(const struct twi_estimate *estimate, uint32_t near_keys) {
     twi_check(near_keys >= 1 && near_keys <= TWI_BATCH_ITEMS_MAX);

@@ -109,7 +109,7 @@ struct twi_batch *twi_ledger_unconfirmed(const struct twi_ledger *ledger) {
     return ledger->unconfirmed;
 }
 
-/* `confirmed` has moved back, or forward by more than one. */
+/* Called when `confirmed` has moved back, or forward by more than one. */
 static void seek_unconfirmed(struct twi_ledger *ledger) {
     struct twi_batch *batch = ledger->head;
     while (batch && batch->number <= ledger->confirmed) batch = batch->next;
@@ -171,7 +171,7 @@ void twi_ledger_note_missing(struct twi_ledger *ledger, uint64_t number, uint64_
     ledger->missing[at].units = units;
 }
 
-/* `units`, less those known to be missing from the numbers above `low` up to `high`. */
+/* Returns `units` less those that are known to be missing from the numbers above `low` up to `high`. */
 static uint64_t less_missing(const struct twi_ledger *ledger, uint64_t units, uint64_t low, uint64_t high) {
     twi_check(low <= high);
     for (uint32_t i = 0; i < TWI_LEDGER_MISSING; i++) {
@@ -190,7 +190,7 @@ uint64_t twi_ledger_beyond_replay(const struct twi_ledger *ledger) {
 
 /* ---- going back -------------------------------------------------------------------------------------------------- */
 
-/* Inserts `step` before `next` (NULL means at the end). It takes the number just before that of `next`, and follows on
+/* Inserts `step` before `next` (NULL means at the end). It takes the number before that of `next`, and follows on
  * `from`. */
 static void ledger_step_over(struct twi_ledger *ledger, struct twi_batch *step, struct twi_batch *next, uint64_t from) {
     twi_check(step->items == NULL && step->key_count == 0);
@@ -241,7 +241,7 @@ void twi_ledger_look_back(struct twi_ledger *ledger) {
     bool strayed = false;
     for (struct twi_batch *batch = ledger->head; batch && batch->number <= known; batch = batch->next) {
         if (batch->number + TWI_LEDGER_REMEMBERS <= known) continue;
-        if (batch->is_step) { /* a store may be at any number within a step, so not back across it */
+        if (batch->is_step) { /* a store may be at any number within a step, so do not go back across it */
             from = known;
             strayed = false;
             continue;
@@ -275,7 +275,7 @@ uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_reply_
         twi_batch_free(step);
         return 0;
     }
-    if (next && next->is_step) { /* Redis is further back than the last time, so that step becomes longer */
+    if (next && next->is_step) { /* Redis is further back than last time, so that step becomes longer */
         twi_batch_free(step);
         step = next;
         step->before = head->last;

@@ -1,14 +1,14 @@
-/* ledger.h -- our side of the ledger. It has the identity of this instance, the numbers that Redis has, and the batches
+/* ledger.h -- our side of the ledger: It has the identity of this instance, the numbers that Redis has, and the batches
  * that may be needed again.
  *
  *   |<-- replay buffer -->|<--- unsettled --->|
  *   head ......... confirmed ......... acked ......... last            batches by number, without gaps
  * `acked` is the last number whose items are settled. `confirmed` is the last number that Redis is known to have now.
- * They are equal, except while batches are replayed to a Redis that went back, or while Redis must answer about batches
- * once more. Then confirmed < acked.
+ * They are equal, except while batches are sent again to a Redis that went back, or while Redis must answer about
+ * batches once more. Then confirmed < acked.
  * Always true: confirmed <= acked <= last and looked <= acked; replicated <= the larger of `confirmed` and `looked`.
  * twi_ledger_trim() drops no batch above `replicated` or `confirmed`. The numbers in the list follow each other; a
- * step stands for several. */
+ * step has several numbers. */
 #ifndef TWI_SYNC_BATCH_LEDGER_H
 #define TWI_SYNC_BATCH_LEDGER_H
 
@@ -16,7 +16,7 @@
 #include "sync/batch/batch.h"
 
 #define TWI_LEDGER_TTL_MS INT64_C(86400000) /* 24 h. An engine that is cut off for longer starts a new instance */
-/* The ledger's life after the engine has closed. An operating system tries for no longer to deliver the data of a
+/* The ledger's life after the engine has closed. No operating system tries for longer to deliver the data of a
  * closed connection (Linux tries for 15 minutes). */
 #define TWI_LEDGER_LEFT_MS INT64_C(1200000)
 /* 30 s. An idle engine writes the ledger this often, and so learns that Redis was wiped */
@@ -28,7 +28,7 @@
 /* An engine with more refusals than this overestimates a later loss. */
 #define TWI_LEDGER_MISSING 64u
 
-/* An identity that we may adopt. It has the name of a ledger, and the marker that we would give a store without one. */
+/* An identity that we may adopt. It has the name of a ledger, and the marker for a store that has none. */
 struct twi_identity {
     char name[TWI_LEDGER_NAME_MAX];
     size_t name_size;
@@ -41,13 +41,13 @@ struct twi_ledger {
     char marker[40];  /* of the store, by its last reply; before that, the one we would give it */
     bool marker_known;
     uint64_t confirmed, acked, last;
-    /* Used while Redis must answer about batches once more. Redis is known to have them up to here. */
+    /* Used while Redis must answer about batches once more. Redis is known to have all batches up to this number. */
     uint64_t looked;
-    /* Enough replicas have the batches up to here. Where replicas are not awaited, it follows `confirmed`. */
+    /* Enough replicas have all batches up to this number. If replicas are not awaited, it is equal to `confirmed`. */
     uint64_t replicated;
     bool awaits_replicas;
     uint64_t plus_sum, minus_sum; /* through `last` */
-    /* Units that the sums at that number include and Redis lacks. They were refused, or lost before. A ring. */
+    /* Units that the sums at that number include and Redis lacks. They were refused, or were lost before. A ring. */
     struct {
         uint64_t number, units;
     } missing[TWI_LEDGER_MISSING];
@@ -61,12 +61,12 @@ struct twi_ledger {
     int64_t replay_ms;
 };
 
-/* A new identity: 128 random bits (`random` fills the buffer that it gets). */
+/* Makes a new identity: 128 random bits (`random` fills the buffer that it gets). */
 /* `tag`: "", or "{14}" in the name of a ledger in that key slot. */
 void twi_identity_make(struct twi_identity *identity, const char *prefix, const char *tag,
                        void (*random)(void *ctx, void *out, size_t size), void *ctx);
 /* The ledger adopts this identity. Batches that are still in it are numbered from 1 again, with new nonces, so that
- * they can be sent under it. The settled ones among them stay settled: `acked` is then their count. */
+ * they can be sent under it. Those of them that were settled stay settled: `acked` is then their count. */
 void twi_ledger_adopt(struct twi_ledger *ledger, const struct twi_identity *identity,
                       void (*random)(void *ctx, void *out, size_t size), void *ctx);
 /* Makes an identity and adopts it. */
@@ -78,10 +78,10 @@ void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix,
 void twi_ledger_close_ranks(struct twi_ledger *ledger);
 /* Gives the batch the next number and puts it at the end. */
 void twi_ledger_append(struct twi_ledger *ledger, struct twi_batch *batch, uint64_t nonce);
-/* Appends an empty batch, which requests the state of the ledger. False if there is no memory. */
+/* Appends an empty batch, which requests the state of the ledger. Returns false if there is no memory. */
 bool twi_ledger_append_empty(struct twi_ledger *ledger, uint64_t nonce, int64_t now_ms);
 struct twi_batch *twi_ledger_find(const struct twi_ledger *ledger, uint64_t number); /* NULL if it is not in the list */
-/* The first batch that is not known to be in Redis. */
+/* Returns the first batch that is not known to be in Redis. */
 struct twi_batch *twi_ledger_unconfirmed(const struct twi_ledger *ledger);
 bool twi_ledger_is_replaying(const struct twi_ledger *ledger);
 /* Redis has `batch`. `confirmed` moves there, and so does `acked`, unless this is a replay. */
@@ -93,10 +93,10 @@ bool twi_ledger_skip_to(struct twi_ledger *ledger, uint64_t last);
 /* Two stores may answer differently about a batch that strayed. If one of the last eight numbers did, `confirmed` moves
  * back before those of the eight that are in the list, so that the store answers about them once more. */
 void twi_ledger_look_back(struct twi_ledger *ledger);
-/* The batches up to this number are known to be in Redis. It is not less than `confirmed`. */
+/* Notes that the batches up to this number are known to be in Redis. It is not less than `confirmed`. */
 uint64_t twi_ledger_known(const struct twi_ledger *ledger);
-/* The store lacks the batches about which it had to answer once more. From now on it is known to have only the
- * confirmed batches. */
+/* Called if the store lacks the batches about which it had to answer once more. From now on it is known to have only
+ * the confirmed batches. */
 void twi_ledger_end_look(struct twi_ledger *ledger);
 /* Earlier reports about replicas are true only for the earlier server, so no batch of the list counts as replicated. */
 void twi_ledger_reset_replicas(struct twi_ledger *ledger);
@@ -108,11 +108,11 @@ bool twi_ledger_may_drop(const struct twi_ledger *ledger); /* true if Redis and 
 void twi_ledger_drop_first(struct twi_ledger *ledger);     /* only if it may be dropped */
 /* So many units of the sums at `number` are known not to be in Redis. They were refused there, or are lost already. */
 void twi_ledger_note_missing(struct twi_ledger *ledger, uint64_t number, uint64_t units);
-/* Units of this instance whose batches left the list, without those that are known to be missing. */
+/* Returns the units of this instance whose batches left the list, without those that are known to be missing. */
 uint64_t twi_ledger_beyond_replay(const struct twi_ledger *ledger);
-/* Redis is back at the number and the sums of `head`. Returns the units (magnitudes added up) that cannot be
- * restored, because their batches were dropped from the replay buffer. `step` (an empty batch) steps over the missing
- * numbers, or is freed. */
+/* Called if Redis is back at the number and the sums of `head`. Returns the units (magnitudes added up) that cannot
+ * be restored, because their batches were dropped from the replay buffer. `step` (an empty batch) steps over the
+ * missing numbers, or is freed. */
 uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_reply_head *head, struct twi_batch *step,
                               uint64_t nonce);
 /* Drops all settled batches and returns the magnitudes of those above that number. Unsettled batches stay. */

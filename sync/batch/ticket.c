@@ -93,7 +93,7 @@ void twi_ticket_settle(struct twi_tickets *tickets) {
     if ((before & 1) != 0) twi_store_relaxed(&tickets->refused_before, before >> 1);
     twi_store_release(outcome,
                       tickets->until << 1 | tickets->refused);       /* T5: whoever misses the old one sees the mark */
-    twi_check(tickets->until > twi_load_relaxed(&tickets->settled)); /* a round settles somebody */
+    twi_check(tickets->until > twi_load_relaxed(&tickets->settled)); /* the round settles at least one ticket */
     tickets->active = false;
     twi_store_release(&tickets->settled, tickets->until); /* T3 */
 }

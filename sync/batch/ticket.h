@@ -36,22 +36,22 @@ struct twi_tickets {
 
 uint64_t twi_ticket_take(struct twi_tickets *tickets);                          /* any thread */
 enum twi_ticket twi_ticket_state(struct twi_tickets *tickets, uint64_t ticket); /* any thread */
-bool twi_ticket_waits(const struct twi_tickets *tickets); /* is any ticket not settled? any thread */
-/* True means that a round begins, and the caller begins a full collection now, and joins each store to it. */
+bool twi_ticket_waits(const struct twi_tickets *tickets); /* returns true if a ticket is not settled; any thread */
+/* Returns true if a round begins, and the caller begins a full collection now, and joins each store to it. */
 bool twi_ticket_begin(struct twi_tickets *tickets);
-/* The round that collects has a share in this store. Also for a store that is made meanwhile. */
+/* Gives this store a share in the round that collects. Called also for a store that is made meanwhile. */
 void twi_ticket_join(struct twi_tickets *tickets, struct twi_ticket_share *share);
-/* The full collection has ended. Then, for each store, the number of its last batch. */
+/* Called when the full collection has ended. Then, for each store, the number of its last batch. */
 void twi_ticket_collected(struct twi_tickets *tickets);
 void twi_ticket_await(struct twi_ticket_share *share, uint64_t number);
-void twi_ticket_refused(struct twi_tickets *tickets); /* a part of the round was refused, late or uncertain */
-/* Items went back to their counters, so the round collects again. True means that the caller begins a full collection
- * now. */
+void twi_ticket_refused(struct twi_tickets *tickets); /* called if a part of the round was refused, late or uncertain */
+/* Called if items went back to their counters, so that the round collects again. Returns true if the caller begins a
+ * full collection now. */
 bool twi_ticket_renew(struct twi_tickets *tickets);
-/* The same if they are of one store, or if its batches were renumbered, also if the round had all of that store. What
- * is awaited of the others does not change. */
+/* Does the same if the items are of one store, or if its batches were renumbered, even if the round had all of that
+ * store. What is awaited of the other stores does not change. */
 bool twi_ticket_renew_share(struct twi_tickets *tickets, struct twi_ticket_share *share);
-/* The store has acknowledged all up to that number. */
+/* Called if the store has acknowledged all batches up to that number. */
 void twi_ticket_acknowledged(struct twi_tickets *tickets, struct twi_ticket_share *share, uint64_t acked);
 /* Settles the round if no batch is awaited any more. */
 void twi_ticket_settle(struct twi_tickets *tickets);

@@ -6,8 +6,8 @@
 #include "engine/port/services.h"
 #include "sync/message/state.h"
 
-#define WAITING_LONG_MS 10000 /* some store waits in each turn for so long ... */
-#define WAITING_LOG_MS 60000  /* ... then this is logged, so often */
+#define WAITING_LONG_MS 10000 /* if some store waits in each turn for this long ... */
+#define WAITING_LOG_MS 60000  /* ... this is logged, and again after this time */
 
 /* ---- lists ------------------------------------------------------------------------------------------------------- */
 
@@ -58,7 +58,7 @@ static bool has_place(const struct twi_active *active) {
     return active->taken < active->places;
 }
 
-/* Who came first gets the next place. */
+/* The store that came first gets the next place. */
 static bool may_wake(const struct twi_active *active, const struct twi_store *store) {
     return !store->place.is_bounded || (active->waiting.count == 0 && has_place(active));
 }
@@ -153,7 +153,7 @@ static bool is_cut_off(const struct twi_store *store) {
     return !store->connection || !twi_connection_takes(store->connection) || store->route.is_waiting;
 }
 
-/* True if the store is not connected to the node that has its slot, or if that node may lack acknowledged counts. */
+/* Returns true if the store is not connected to the node of its slot, or if that node may lack acknowledged counts. */
 static bool is_astray(const struct twi_store *store) {
     twi_check(!store->place.is_waiting || store->place.is_bounded);
     const struct twi_route *route = &store->route;

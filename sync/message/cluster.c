@@ -11,7 +11,7 @@
 
 /* ---- connections ------------------------------------------------------------------------------------------------- */
 
-/* Like the first connection, but to another endpoint. NULL if there is no memory. */
+/* Like the first connection, but to another endpoint. Returns NULL if there is no memory. */
 static struct twi_connection *cluster_make(const struct twi_sync *sync, const struct twi_endpoint *endpoint) {
     twi_check(sync->connection_count != 0 && sync->connections[0]->is_node);
     const struct twi_connection *first = sync->connections[0];
@@ -70,7 +70,7 @@ void twi_cluster_drop_connection(struct twi_sync *sync, uint32_t i) {
 }
 
 bool twi_cluster_is_whole(const struct twi_sync *sync) {
-    for (uint32_t i = 0; i < sync->active.count; i++) { /* those of all others accept requests */
+    for (uint32_t i = 0; i < sync->active.count; i++) { /* the connections of all others accept requests */
         const struct twi_connection *connection = sync->active.stores[i]->connection;
         if (!connection || !twi_connection_takes(connection)) return false;
     }
@@ -79,7 +79,7 @@ bool twi_cluster_is_whole(const struct twi_sync *sync) {
 
 /* ---- redirects --------------------------------------------------------------------------------------------------- */
 
-/* The slot of a redirect is the store's, if the node is sane. */
+/* The slot of a redirect is the slot of the store, unless the node is faulty. */
 static void follow_moved(struct twi_sync *sync, struct twi_store *store, const struct twi_redirect *redirect,
                          int64_t now_ms) {
     twi_check(redirect->kind == TWI_REDIRECT_MOVED);
@@ -130,9 +130,9 @@ bool twi_cluster_redirects(struct twi_sync *sync, struct twi_connection *connect
     twi_redirect_read(reply, &connection->target.endpoint, &redirect);
     if (redirect.kind == TWI_REDIRECT_DOWN) twi_cluster_map_want(sync->cluster->map, now_ms);
     if (redirect.kind == TWI_REDIRECT_NONE || redirect.kind == TWI_REDIRECT_DOWN) return false;
-    twi_active_wake(sync, store); /* a message may have brought it */
+    twi_active_wake(sync, store); /* a message may have caused it */
     /* Of the replies to one pipeline only the first one counts. */
-    if (redirect.kind == TWI_REDIRECT_MOVED) connection->server.history[0] = '\0'; /* its data may be others' by now */
+    if (redirect.kind == TWI_REDIRECT_MOVED) connection->server.history[0] = '\0'; /* others may own the data by now */
     if (!store->rewind) cluster_note(sync, connection, store, &redirect, reply, now_ms);
     store->rewind = true;
     return true;

@@ -21,12 +21,12 @@
 
 #include "tallywheel.h"
 
-#define TWI_BATCH_COST 15u     /* Redis's fixed work for a batch lasts as long as that for so many keys */
+#define TWI_BATCH_COST 15u     /* Redis's fixed work for a batch, as a number of keys */
 #define TWI_REFUSALS_LOGGED 8u /* different refusals in one outage; with more than these, a line may be repeated */
 
 enum twi_phase { TWI_DOWN, TWI_CONNECTING, TWI_GREETING, TWI_OPENING, TWI_UP };
 
-/* Who is to be reached, and how. Set before sharing, except for the endpoint. */
+/* Which server to reach, and how. Set before sharing, except for the endpoint. */
 struct twi_target {
     const struct twi_where *where; /* that of the engine's sync */
     void *transport_ctx;
@@ -44,8 +44,8 @@ struct twi_failure {
     bool is_refused;  /* by TLS, of one side or the other */
     const char *why;  /* for the log; NULL if the log has a line already */
     int64_t again_ms; /* the next try comes after this time; 0 if the back-off decides */
-    bool is_idle;     /* there is no fault; the connection is unused */
-    char text[80];    /* where `why` lies, if it names a number */
+    bool is_idle;     /* the connection has no fault; it is unused */
+    char text[80];    /* where the number in `why` is stored */
 };
 
 /* The server's answers to the greeting. */
@@ -93,7 +93,7 @@ struct twi_clock_offset {
 /* Which parts of the engine need the connection to a node of a cluster. */
 struct twi_node_use {
     uint64_t node;         /* its number in the map; 0 if it is not there */
-    bool is_wanted;        /* somebody has use for it; always, of the one Redis */
+    bool is_wanted;        /* something needs it; always true for the one Redis */
     int64_t idle_since_ms; /* since when the connection is unused; 0 if it is in use */
     uint32_t idle_stores;  /* stores that are reached over it, and that are idle or wait (active.h) */
 };
@@ -103,7 +103,7 @@ struct twi_send_room {
     uint32_t keys_under_way;  /* of batches; each batch counts as TWI_BATCH_COST more */
     uint32_t most_keys;       /* with so many of them under way no batch is sent, in this turn */
     uint64_t bytes_under_way; /* of batches */
-    uint64_t most_bytes;      /* a batch that would make them more waits, in this turn; but one is always sent */
+    uint64_t most_bytes;      /* in this turn a batch waits if it would exceed this; but one is always sent */
     uint32_t most_pending;    /* entries that the pipeline may have when a batch is sent, in this turn */
     bool was_idle;            /* the pipeline was empty before the batches of this turn */
     bool has_sent;            /* a batch was sent in this turn */
@@ -112,8 +112,8 @@ struct twi_send_room {
 /* The last reply. */
 struct twi_replied {
     int64_t at_ms;
-    int64_t at_us;   /* the same moment; 0 if no reply has come */
-    int64_t late_ms; /* lateness of turns while the oldest reply is due; it moves the deadline (turn/turn.c) */
+    int64_t at_us;   /* the same moment in Unix time; 0 if no reply has come */
+    int64_t late_ms; /* the lateness of turns while the oldest reply is due; it moves the deadline (turn/turn.c) */
     uint64_t bytes;  /* received since then */
 };
 
@@ -134,7 +134,7 @@ struct twi_connection {
     struct twi_breaker breaker;
     struct twi_pipeline pipeline;
     struct twi_send_room room;
-    bool has_more; /* the last turn left bytes that no descriptor announces */
+    bool has_more; /* the last turn left bytes that no descriptor reports */
     bool use_eval; /* the next batch goes with the script's text */
     struct twi_replied replied;
     struct twi_estimate estimate;
@@ -147,12 +147,12 @@ struct twi_connection {
     struct twi_messages messages;
 };
 
-/* Marks it as broken, because no reply came in the time that it had; the reason names the option. */
+/* Marks it as broken, because no reply came in time; the reason names the option. */
 void twi_connection_time_out(struct twi_connection *connection, int64_t waited_ms);
 /* Marks the connection as broken. No more data is sent or read on it, and the outcome of the requests under way is
  * unknown. The first reason stays. */
 void twi_connection_fail(struct twi_connection *connection, bool slowly, const char *why);
-/* The same, with the error of the transport as the reason. */
+/* Does the same, with the error of the transport as the reason. */
 void twi_connection_break(struct twi_connection *connection);
 
 /* Ends it, because it is unused. */
@@ -165,7 +165,7 @@ static inline bool twi_connection_is_up(const struct twi_connection *connection)
     return connection->phase == TWI_UP && !connection->failure.is_there;
 }
 
-/* One more batch of so many bytes may be sent, in this turn. */
+/* Returns true if one more batch of so many bytes may be sent in this turn. */
 static inline bool twi_connection_has_room(const struct twi_connection *connection, uint64_t bytes) {
     const struct twi_send_room *room = &connection->room;
     return connection->pipeline.count < room->most_pending && room->keys_under_way < room->most_keys &&
@@ -176,7 +176,7 @@ static inline struct twi_load twi_connection_load(const struct twi_connection *c
     return twi_depth_load(&connection->estimate, connection->near_keys);
 }
 
-/* It accepts requests, and the server does not refuse them. */
+/* Returns true if it accepts requests and the server does not refuse them. */
 static inline bool twi_connection_takes(const struct twi_connection *connection) {
     return twi_connection_is_up(connection) && connection->breaker.state == TWI_BREAKER_CLOSED;
 }

@@ -15,9 +15,9 @@
 #include "distinct.lua.h"
 #include "distinct.lua.sha1.h"
 
-#define KEYS_MAX 64u          /* in one message: some 3 ms of Redis's one thread */
-#define BYTES_MAX (96u << 10) /* of registers in one message: eight dense keys are more */
-#define REFUSED_MS 1000       /* after a refusal; an earlier retry is pointless */
+#define KEYS_MAX 64u          /* the most in one message: some 3 ms of Redis's one thread */
+#define BYTES_MAX (96u << 10) /* the most registers in one message: eight dense keys have more */
+#define REFUSED_MS 1000       /* the pause after a refusal; an earlier retry would be useless */
 #define AGAIN_MS 1000         /* between two walks over all keys, because slots may move one after the other */
 
 static struct twi_distinct_sent *distinct_free_slot(struct twi_distinct_sender *sender) {
@@ -34,7 +34,7 @@ static const char *wish_of(const struct twi_item *item) {
     return (item->flags & TWI_ITEM_SEALED) != 0 ? "c" : (item->flags & TWI_ITEM_ASKED) != 0 ? "r" : "";
 }
 
-/* Puts the first items that wait, `most` at most. Returns how many. */
+/* Puts at most `most` of the first items that wait. Returns how many. */
 static uint32_t put_items(const struct twi_store *store, const struct twi_waiting *waiting, uint32_t most,
                           struct twi_bytes *keys, struct twi_bytes *arguments) {
     twi_check(most != 0 && store->connection != NULL);
@@ -55,7 +55,7 @@ static uint32_t put_items(const struct twi_store *store, const struct twi_waitin
 
 static twi_message_done distinct_answered;
 
-/* Sends some of the first `most` items, which are the store's. False if there is no memory. */
+/* Sends some of the first `most` items, which belong to the store. Returns false if there is no memory. */
 static bool distinct_send_some(struct twi_sync *sync, struct twi_store *store, uint32_t most, int64_t now_ms) {
     twi_check(most != 0 && most <= KEYS_MAX && store != NULL);
     static const struct twi_script_source script = {twi_script_distinct, twi_script_distinct_sha1};
@@ -96,8 +96,8 @@ static bool distinct_may_send(const struct twi_distinct_sender *sender) {
     return twi_waiting_may_go(&sender->waiting) && sender->count < TWI_DISTINCT_SENT_MAX;
 }
 
-/* If there are several stores, items whose store accepts no messages now go back. Their unsent registers are deferred
- * with their store when it is collected, so that it delays no other. */
+/* If there are several stores, items whose store accepts no messages now go back. When its unsent registers are
+ * collected, they are deferred with their store, so that they delay no other store. */
 static void return_away(struct twi_sync *sync) {
     struct twi_waiting *waiting = &sync->senders.distinct.waiting;
     uint32_t end = waiting->end;
@@ -145,8 +145,8 @@ static void distinct_settle_late(struct twi_sync *sync, const struct twi_item *i
     twi_port_give_up(item, twi_port_wall_ms(sync->engine) >= item->expiry_ms ? TW_LOST_EXPIRED : TW_LOST_LATE);
 }
 
-/* The key is refused, or its value is unreadable. It waits alone, and one line names it. A key that a caller only reads
- * is not requested again until its next reading. */
+/* Called if the key is refused, or its value cannot be read. It waits alone, and one line names it. A key that a
+ * caller only reads is not requested again until its next reading. */
 static void settle_refused(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item,
                            const struct twi_node *error, int64_t now_ms) {
     twi_check(error->type == TWI_NODE_ERROR && (item->flags & TWI_ITEM_DISTINCT) != 0);
@@ -186,7 +186,7 @@ static bool distinct_is_whole(const struct twi_distinct_sent *sent, const struct
     return true;
 }
 
-/* Another marker: the store was wiped, or is another one. An empty batch becomes due, whose reply shows it. */
+/* Called for another marker: the store was wiped, or is another one. An empty batch becomes due. Its reply shows it. */
 static void look_at_marker(struct twi_sync *sync, struct twi_store *store, const struct twi_node *marker,
                            int64_t now_ms) {
     if (store->assumed.lacks_marker && marker->type == TWI_NODE_NIL) return;
@@ -244,8 +244,8 @@ static bool distinct_answered(struct twi_sync *sync, struct twi_connection *conn
 
 /* ---- what Redis may have lost ------------------------------------------------------------------------------------ */
 
-/* Another history than that of the server that answered, or one that is not known: a server that was restarted or
- * promoted, or another one. It may lack acknowledged registers. */
+/* The history is another one than that of the server that answered, or is not known: the server was restarted or
+ * promoted, or is another one. It may lack acknowledged registers. */
 void twi_distinct_attached(struct twi_sync *sync, struct twi_store *store) {
     twi_check(store->connection != NULL);
     struct twi_store_merged *merged = &store->assumed.merged;

@@ -18,11 +18,11 @@
 struct twi_store;
 struct twi_sync;
 
-/* When there is something to do for it. INT64_MAX if a reply, or a store, has to come first. */
+/* Returns when there is something to do for it. Returns INT64_MAX if a reply, or a store, has to come first. */
 int64_t twi_distinct_due_ms(const struct twi_sync *sync, int64_t now_ms);
-/* The store was brought to a connection that is up. */
+/* Called when the store was brought to a connection that is up. */
 void twi_distinct_attached(struct twi_sync *sync, struct twi_store *store);
-/* Before counters are collected. Keys of stores that may have lost something are to be sent again. */
+/* Called before counters are collected. Keys of stores that may have lost something are to be sent again. */
 void twi_distinct_restate(struct twi_sync *sync, int64_t now_ms);
 void twi_distinct_step(struct twi_sync *sync, int64_t now_ms);
 void twi_distinct_greeted(struct twi_sync *sync);

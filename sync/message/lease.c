@@ -1,10 +1,10 @@
 /* lease.c -- sends the engine's messages about leases: two scripts (the epoch, one lease), one call for each message.
  *
- * The calls go into the pipeline together with the batches, a bounded number at once. If the connection is lost, the
- * outcome of its messages is unknown, and the engine sends them again. With wait_replicas a reply counts when the
- * replicas have the script's writes. Until then it waits here (message.h), so that no unit is spent that a failover
- * could forget. Always true: each message from the engine is answered exactly once. A reply that has not the form of
- * the scripts ends the connection. */
+ * The calls go into the pipeline together with the batches, a bounded number at a time. If the connection is lost,
+ * the outcome of its messages is unknown, and the engine sends them again. With wait_replicas a reply counts when
+ * the replicas have the script's writes. Until then it waits here (message.h), so that no unit is spent that a
+ * failover could forget. Always true: each message from the engine is answered exactly once. A reply that has not
+ * the form of the scripts ends the connection. */
 #include "sync/message/lease.h"
 
 #include <stdio.h>
@@ -60,7 +60,7 @@ static size_t put_epoch_message(struct twi_sync *sync, const struct twi_store *s
                                 const struct twi_lease_message *message) {
     twi_check(message->lease == NULL);
     const struct twi_lease_epoch *epoch = twi_port_lease_epoch(sync->engine, store->index);
-    /* Where an engine may come again, a departure names the life that ends. */
+    /* If an engine may come back, a departure names the incarnation that ends. */
     bool names_life = store->tag[0] != '\0' && epoch->incarnation[0] != '\0';
     const char *leaves = names_life ? epoch->incarnation : "1";
     char fresh[33];
@@ -248,7 +248,7 @@ static void replicated(struct twi_sync *sync, void *ctx, enum twi_message_outcom
 
 /* ---- a turn ------------------------------------------------------------------------------------------------------ */
 
-/* A place for one more message. NULL if there is no memory, with several connections. */
+/* Returns a place for one more message. Returns NULL if there is no memory, with several connections. */
 static struct twi_lease_pending *lease_free_slot(struct twi_lease_sender *sender) {
     struct twi_lease_block *block = &sender->first;
     for (;; block = block->next) {
@@ -299,7 +299,7 @@ static void lease_send_of(struct twi_sync *sync, struct twi_store *store, int64_
     for (size_t i = 0; i < count; i++) send_message(sync, store, &messages[i], now_ms);
 }
 
-/* The next store that has leases. */
+/* Returns the next store that has leases. */
 static uint32_t next_store(const struct twi_sync *sync, uint32_t from) {
     return twi_port_lease_next_store(sync->engine, from);
 }

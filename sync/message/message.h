@@ -34,21 +34,21 @@ struct twi_message {
     void *ctx;
 };
 
-/* Returns false if the store accepts no message, whoever sends it. Then its server is unreachable, its slot moves, or
+/* Returns false if the store accepts no message from any sender. Then its server is unreachable, its slot moves, or
  * it is unknown whether it remembers us. */
 bool twi_message_store_takes(const struct twi_sync *sync, const struct twi_store *store);
 /* If `store` is NULL, the first store is used. */
 bool twi_message_may_send(const struct twi_sync *sync, const struct twi_store *store, enum twi_sender sender);
-/* False if it was not sent (no connection, no room, no memory, too long), and `done` is not called. */
+/* Returns false if it was not sent (no connection, no room, no memory, too long), and `done` is not called. */
 bool twi_message_send(struct twi_sync *sync, const struct twi_message *message, int64_t now_ms);
-/* The same with encoded arguments (twi_wire_put), the number of keys first. message->arguments is ignored. The queue
- * becomes the owner of the memory of `arguments`, whatever it returns. */
+/* Does the same with encoded arguments (twi_wire_put), the number of keys first. message->arguments is ignored. The
+ * queue becomes the owner of the memory of `arguments`, whatever it returns. */
 bool twi_message_send_encoded(struct twi_sync *sync, const struct twi_message *message, struct twi_bytes *arguments,
                               int64_t now_ms);
 twi_taker twi_message_reply, twi_message_wait_reply;
 /* Sends a WAIT, if a message needs one. The turn calls it after all senders. */
 void twi_message_step(struct twi_connection *connection, int64_t now_ms);
-/* No reply comes any more to the messages under way. */
+/* Called if no more replies come to the messages under way. */
 void twi_message_dropped(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms);
 
 #endif

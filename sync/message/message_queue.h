@@ -22,7 +22,7 @@ enum twi_sender {
 #define TWI_PRESENCE_MAX 4u
 #define TWI_DISTINCT_MAX 2u
 #define TWI_CLOSING_SENT_MAX 4u
-#define TWI_CLOSING_MESSAGES_MAX 16u /* messages in one parcel; 16 heartbeats cost Redis some 0.2 ms */
+#define TWI_CLOSING_MESSAGES_MAX 16u /* the most messages in one parcel; 16 heartbeats cost Redis some 0.2 ms */
 #define TWI_LEASES_MAX 32u
 #define TWI_MESSAGES_MAX (1u + TWI_CLOSING_SENT_MAX + TWI_PRESENCE_MAX + TWI_DISTINCT_MAX + TWI_LEASES_MAX)
 
@@ -32,8 +32,8 @@ enum twi_message_outcome {
     TWI_MESSAGE_UNKNOWN  /* perhaps executed; `nodes` is the error reply, or count is 0 if the connection was lost */
 };
 
-/* Takes the outcome of a message. False means that the reply is not understood, so the connection ends. The function
- * may send other messages, except if the outcome is UNKNOWN. */
+/* Takes the outcome of a message. Returns false if the reply is not understood; the connection then ends. The
+ * function may send other messages, except if the outcome is UNKNOWN. */
 typedef bool twi_message_done(struct twi_sync *sync, struct twi_connection *connection, void *ctx,
                               enum twi_message_outcome outcome, const struct twi_node *nodes, size_t count,
                               int64_t now_ms);

@@ -44,8 +44,8 @@ struct twi_pending {
     enum twi_command command;
     struct twi_store *store; /* of OPEN, BATCH, MERGE_PLAIN, REPAIR, ABANDONED and COUNT_KEYS; otherwise NULL */
     struct twi_batch *batch; /* of OPEN, BATCH and MERGE_PLAIN */
-    uint32_t cost;           /* a batch's part in keys_under_way */
-    uint32_t replies;        /* how many are still to come */
+    uint32_t cost;           /* the batch's part of keys_under_way */
+    uint32_t replies;        /* how many replies are still to come */
     int64_t sent_ms;         /* when its last byte was sent; 0 if not yet */
     int64_t wall_ms;         /* the same moment in engine time */
     int64_t sent_us;         /* the same moment in us; 0 if not yet */
@@ -59,7 +59,7 @@ struct twi_pipeline {
     struct twi_bytes out; /* commands; the bytes before out_at have been sent */
     size_t out_at;
     uint64_t out_sent;    /* bytes sent on this connection */
-    uint64_t out_end;     /* where the command that was put last ends */
+    uint64_t out_end;     /* where the last command ends */
     int64_t out_moved_ms; /* when bytes were last sent, or when a command was put into an empty `out` */
     struct twi_reader *reader;
     struct twi_pending pending[TWI_PENDING_MAX]; /* a ring, the oldest first */
@@ -71,7 +71,7 @@ struct twi_pipeline {
 typedef void twi_taker(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *pending,
                        const struct twi_node *nodes, size_t count, int64_t now_ms);
 
-/* To be called before a command is put into an `out` that may be empty. The time limit for sending begins now. */
+/* To be called before a command is put into an `out` that may be empty. From now on the time for sending counts. */
 void twi_pipeline_begin(struct twi_pipeline *pipeline, int64_t now_ms);
 /* Notes that a command was put into `out`, and that it has this many replies. */
 struct twi_pending *twi_pipeline_await(struct twi_pipeline *pipeline, enum twi_command command, struct twi_batch *batch,
@@ -84,7 +84,7 @@ struct twi_pending twi_pipeline_take(struct twi_pipeline *pipeline);
 int64_t twi_pipeline_awaited_since_ms(const struct twi_pipeline *pipeline);
 /* Returns how many bytes of this connection there will be once `out` is sent. */
 uint64_t twi_pipeline_end(const struct twi_pipeline *pipeline);
-/* Of one entry, all its commands. */
+/* Removes an entry with all its commands. */
 uint64_t twi_pending_bytes(const struct twi_pending *pending);
 bool twi_pipeline_is_sent(const struct twi_pipeline *pipeline); /* all of `out` was sent */
 /* The connection has ended. No reply is awaited any more, and `out` is wiped (it may contain a password). */

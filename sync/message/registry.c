@@ -40,7 +40,7 @@ static bool reported(struct twi_sync *sync, struct twi_connection *connection, v
     if (nodes->type != TWI_NODE_ARRAY || count < 4 || !twi_node_count(&nodes[3], &live)) return false;
     if (!twi_node_is(&nodes[1], "OK")) return true; /* CLASH, as engines of another version keep the registry */
     if (live < 1 || live > UINT32_MAX || count != 5 || !twi_node_pause(&nodes[4], &every_ms)) return false;
-    /* The script requests half a millisecond an engine. A longer interval does not come from it. */
+    /* The script requests half a millisecond for each engine. So a longer interval does not come from the script. */
     if (every_ms > 2 * live) every_ms = 2 * live;
     if (every_ms > TWI_REGISTRY_EVERY_MS) registry->at_ms += every_ms - TWI_REGISTRY_EVERY_MS;
     registry->is_logged = false;
@@ -54,7 +54,7 @@ static bool reported(struct twi_sync *sync, struct twi_connection *connection, v
 void twi_registry_step(struct twi_sync *sync, int64_t now_ms) {
     struct twi_registry *registry = &sync->senders.registry;
     char name[TWI_LEDGER_NAME_MAX], ttl[16];
-    /* An engine that closes is part of no limit any more. It leaves, so that the others get its share at once. */
+    /* An engine that closes takes no part in limits any more. It leaves, so that the others get its share at once. */
     bool leaves = twi_port_is_closing(sync->engine);
     if (registry->awaiting || registry->has_left || (!leaves && now_ms < registry->at_ms)) return;
     const char *id = twi_port_engine_id(sync->engine);

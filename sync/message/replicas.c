@@ -20,7 +20,7 @@
 #define SHORT_MS 20           /* how long a WAIT lasts while replicas lag ... */
 #define SHORT_RUN 8u          /* ... except one of eight, because replicas may be further away than that */
 #define AGAIN_MS 100          /* from a WAIT or its reply to the next WAIT, if no batch is sent */
-#define AGAIN_REFUSED_MS 2000 /* the same, after WAIT was refused */
+#define AGAIN_REFUSED_MS 2000 /* the same after a refused WAIT */
 
 bool twi_replicas_hold(const struct twi_sync *sync) {
     size_t most = sync->stores[0]->ledger.replay_bytes_max;
@@ -83,7 +83,7 @@ static void note_short(struct twi_connection *connection, int64_t replicas) {
                  connection->target.name, connection->replicas.wanted);
 }
 
-/* The replicas have the writes of this connection to that store. */
+/* Called if the replicas have the writes of this connection to that store. */
 static void take_replicated(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     twi_check(store->connection != NULL);
     struct twi_ledger *ledger = &store->ledger;

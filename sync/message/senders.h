@@ -14,7 +14,7 @@ struct twi_store;
 struct twi_lease_pending {
     struct twi_lease_message message;
     bool is_under_way;
-    struct twi_lease_answer answer;        /* of a message that waits for the replicas */
+    struct twi_lease_answer answer;        /* the reply of a message that waits for the replicas */
     char id[33], run[41], incarnation[33]; /* its texts */
 };
 /* A connection has at most TWI_LEASES_MAX under way. With several connections more blocks are made, which do not
@@ -33,7 +33,7 @@ struct twi_waiting {
     struct twi_item *items; /* a queue: from `at` to `end` */
     uint32_t at, end, room;
     bool is_held;             /* the stores of all waiting items accept no message now */
-    uint64_t taken, answered; /* items, since the start */
+    uint64_t taken, answered; /* the number of answered items since the start */
     uint64_t until;           /* a flush waits until `until - 1` items are answered; 0 if no flush waits */
 };
 
@@ -63,7 +63,7 @@ struct twi_distinct_sent {
     uint32_t count;
     bool is_under_way;
 };
-#define TWI_DISTINCT_SENT_MAX 8u /* on all connections together */
+#define TWI_DISTINCT_SENT_MAX 8u /* the number on all connections together */
 struct twi_distinct_sender {
     struct twi_waiting waiting;
     struct twi_distinct_sent sent[TWI_DISTINCT_SENT_MAX];
@@ -76,9 +76,9 @@ struct twi_distinct_sender {
 /* This engine's place in the registry of live engines. */
 struct twi_registry {
     int64_t at_ms;             /* the next heartbeat */
-    int64_t pause_ms;          /* from that heartbeat to the one after it */
+    int64_t pause_ms;          /* the time from that heartbeat to the next one */
     uint32_t reported, before; /* the number of live engines, as last reported, and before this connection */
-    int64_t before_until_ms;   /* until then no smaller number than `before` is used */
+    int64_t before_until_ms;   /* until then a number smaller than `before` is not used */
     bool has_left;             /* the engine closes, and has announced it */
     bool awaiting, is_logged;  /* a reply is awaited; a refusal was logged */
 };

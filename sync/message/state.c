@@ -4,8 +4,8 @@
 #include "engine/base/check.h"
 #include "engine/port/services.h"
 
-/* The ledger whose window begins with the oldest batch that may be dropped. While a rewind awaits replies, these may be
- * about any batch of the replay buffer. NULL if there is none. */
+/* The ledger whose window begins with the oldest batch that may be dropped. While a rewind awaits replies, these may
+ * belong to any batch of the replay buffer. Returns NULL if there is none. */
 static struct twi_ledger *oldest(const struct twi_sync *sync) {
     struct twi_ledger *first = NULL;
     for (uint32_t i = 0; i < sync->store_count; i++) {

@@ -21,9 +21,9 @@ struct twi_cluster;
 struct twi_dispatcher;
 struct twi_sync;
 
-/* The way from counters with unsent counts to frozen batches (turn/collect.c). */
+/* The way of unsent counts from counters to frozen batches (turn/collect.c). */
 struct twi_collecting {
-    struct twi_item *items;   /* as they were collected */
+    struct twi_item *items;   /* the items in the order of collection */
     size_t items_max;         /* the most of one collection */
     int64_t at_ms;            /* when the next collection may begin */
     int64_t near_limit_at_ms; /* counters near their limit are not collected before this time */
@@ -38,7 +38,7 @@ struct twi_by_slot {
     /* Returns the store of that slot, and makes it if it is missing (turn/stores.h). NULL if there is no memory. */
     struct twi_store *(*store_of)(struct twi_sync *sync, uint32_t slot);
     struct twi_item *sorted;        /* TWI_STORES_ITEMS_MAX means collected items, by store */
-    struct twi_batch_names names;   /* theirs, as far as there is room */
+    struct twi_batch_names names;   /* their items, if there is room */
     uint32_t room;                  /* of sync->stores */
     uint32_t version;               /* of the map, when stores were looked at last */
     uint32_t starts[TWI_KEY_SLOTS]; /* during sorting, the index of the first item of each store */
@@ -51,13 +51,13 @@ struct twi_store_list {
 
 /* Which stores have something to do (active.h). */
 struct twi_active {
-    struct twi_store **stores; /* those that have, in no order; room for all */
+    struct twi_store **stores; /* the active stores, in no order; there is room for all */
     uint32_t count;
     struct twi_store_list idle;    /* in the order in which their ledgers were written */
-    struct twi_store_list waiting; /* for a place, in the order in which they came */
+    struct twi_store_list waiting; /* the stores that wait for a place, in the order in which they came */
     uint32_t places, taken;        /* by stores of users' own tags that are active, and have something to send */
-    int64_t waiting_since_ms;      /* since when some store waits in each turn; 0 if no store waits */
-    int64_t logged_ms;             /* that some wait; 0 if not yet */
+    int64_t waiting_since_ms;      /* since when at least one store waits in each turn; 0 if none waits */
+    int64_t logged_ms;             /* when the waiting was logged; 0 if not yet */
 };
 
 /* The values that other threads may read. */
@@ -87,18 +87,18 @@ struct twi_sync {
     struct twi_active active;
     struct twi_cluster *cluster; /* NULL for one Redis (cluster.h) */
     struct twi_by_slot *by_slot; /* NULL if there is one store */
-    uint64_t serials;            /* the last one that a store was given */
+    uint64_t serials;            /* the last serial that a store got */
     uint32_t lives;              /* how often this process was found to live twice */
     bool leaves;                 /* the engine closes, and all that it counted is acknowledged (leave.h) */
     uint32_t send_first;         /* the store that sends first in the next turn, modulo the active ones */
-    size_t replay_bytes;         /* of the replay buffers of all stores */
+    size_t replay_bytes;         /* the bytes of the replay buffers of all stores */
     struct twi_senders senders;
 
     int64_t turned_ms; /* when the latest turn began */
     struct twi_collecting collecting;
     struct twi_pace pace;
     struct twi_tickets tickets;
-    uint64_t nudged; /* the last ticket that has cut a back-off short */
+    uint64_t nudged; /* the last ticket that has ended a back-off early */
     struct twi_published published;
 };
 

@@ -1,9 +1,9 @@
 /* store.h -- one store of Redis. It has one ledger, one marker, and all state that depends on whether Redis still has
  * this engine's ledger there.
  *
- * One Redis is one store. If keys have hash tags, a store is the data of one key slot.
- * A store outlives the connections to it. After a reconnect it may turn out to be another store, or to have lost
- * acknowledged writes (instance.c).
+ * One Redis is one store. If keys have hash tags, a store is the data of one key slot. A store exists longer than the
+ * connections to it. After a reconnect it may turn out to be another store, or to have lost acknowledged writes
+ * (instance.c).
  * Only the owner of the turn uses it. Always true: each collected item is in exactly one batch of the list of one
  * store's ledger, or was settled; a gauge's item is with its sender instead (senders.h). In flight are an opening, or
  * batches of the list in the order of their numbers. */
@@ -15,8 +15,8 @@
 #include "sync/batch/ticket.h"
 #include "sync/wire/redirect.h"
 
-#define TWI_FORMERS 4u      /* a store that comes back after more ledgers than this is recognized by its marker only */
-#define TWI_STORES_KNOWN 8u /* a store that comes back after more stores than this counts as a new one */
+#define TWI_FORMERS 4u      /* a store that returns after more ledgers than this is recognised by its marker only */
+#define TWI_STORES_KNOWN 8u /* a store that returns after more stores than this counts as new */
 
 /* The markers of the stores in which this engine has counted, as a ring. An empty place is "". */
 struct twi_known_stores {
@@ -31,7 +31,7 @@ struct twi_former_ledgers {
     bool has_any; /* Redis may still have counts of an instance that was given up */
 };
 
-/* The check before windows are closed that the store still has all acknowledged counts (closing.c). */
+/* The check that the store still has all acknowledged counts, before windows are closed (closing.c). */
 struct twi_store_look {
     bool is_under_way;  /* until the ledger is written again */
     int64_t written_ms; /* the value of written_ms when the look began; another value ends it */
@@ -50,7 +50,7 @@ struct twi_store_assumed {
     bool is_open;             /* it has the ledger of this instance */
     bool is_restoring;        /* it lost acknowledged writes, and batches are sent to it again */
     bool lacks_marker;        /* a key of another type has the marker's name */
-    bool has_left;            /* it was sent the last batch of this engine (leave.h) */
+    bool has_left;            /* the last batch of this engine was sent to it (leave.h) */
     uint32_t life;            /* sync->lives when this instance began */
     bool is_joined;           /* its marker came from another state, and may be younger than our counts there */
     char history[41];         /* master_replid of the server that last had the ledger; "" if unknown */
@@ -68,14 +68,14 @@ struct twi_connection;
 struct twi_route {
     int64_t unserved_ms;           /* since when no node serves its slot; 0 if one does, or if that is unknown */
     uint64_t serial;               /* rises with each connection that the store comes to */
-    struct twi_connection *via;    /* where its batches are under way; valid while `awaited` is not 0 */
+    struct twi_connection *via;    /* the connection where its batches are under way; valid if `awaited` is not 0 */
     struct twi_connection *asking; /* the node that ASK named, for the next batch, behind ASKING; NULL without one */
     struct twi_detour detour;      /* redirects, and how long they make it wait */
     bool is_waiting;               /* this turn sends no request for it */
     uint32_t messages;             /* messages to this store that are under way */
 };
 
-/* For a store of a cluster that has no record of this engine, whether other masters still have keys of its slot
+/* For a store of a cluster without a record of this engine: whether other masters still have keys of its slot
  * (turn/split.h). */
 struct twi_split {
     enum { TWI_SPLIT_UNKNOWN, TWI_SPLIT_ASKING, TWI_SPLIT_FOUND, TWI_SPLIT_RULED_OUT } state;
@@ -85,14 +85,14 @@ struct twi_split {
     struct twi_connection *asked; /* the connection whose reply is awaited; NULL if no reply is awaited */
     /* The master that ASK named last. Part of the slot may be there. NULL if ASK has named no master. */
     struct twi_connection *target;
-    int64_t target_away_ms; /* since when it does not answer; 0 if it does, or if it got no question */
+    int64_t target_away_ms; /* since when it does not answer; 0 if it answers, or was not asked */
     bool has_asked_target;  /* in ASKING, it got the question, too */
     bool is_logged;
     bool is_found;    /* the state is FOUND, or ASKING again since then; tw_stats counts the store until this ends */
     int64_t again_ms; /* in FOUND, when the masters get the question once more */
 };
 
-/* Whether it has something to do (active.h). */
+/* Whether the store has something to do (active.h). */
 struct twi_store_place {
     uint32_t at;                      /* in active.stores, plus 1; 0 if it is idle, or waits for a place */
     struct twi_store *before, *after; /* its neighbours in the list of idle stores, or of those that wait */
@@ -114,7 +114,7 @@ struct twi_merge {
     struct twi_batch *(*freeze)(const struct twi_item *items, size_t count, const struct twi_freeze *how,
                                 size_t *taken);
     void (*send)(struct twi_sync *sync, struct twi_store *store, struct twi_batch *batch, int64_t now_ms);
-    void (*dropped)(struct twi_sync *sync); /* the requests under way get no reply */
+    void (*dropped)(struct twi_sync *sync); /* called when the requests under way get no reply */
 };
 
 struct twi_store {
@@ -127,7 +127,7 @@ struct twi_store {
     char marker_name[TWI_LEDGER_NAME_MAX];
     size_t marker_name_size;
 
-    struct twi_connection *connection; /* to the server that has it; NULL if that is unknown */
+    struct twi_connection *connection; /* the connection to the server that has it; NULL if that is unknown */
     struct twi_route route;
     struct twi_split split;
     struct twi_ledger ledger;      /* with the batches in the replay buffer, and the unsettled batches */
@@ -137,7 +137,7 @@ struct twi_store {
     bool rewind;                   /* a reply was not "applied": await its others, then send again from confirmed + 1 */
     struct twi_batch *opening;     /* number 0 of a new instance, in flight */
     struct twi_identity candidate; /* the identity of that instance */
-    struct twi_ticket_share flush; /* the batches of this store that a flush awaits */
+    struct twi_ticket_share flush; /* the batches of this store for which a flush waits */
     struct twi_former_ledgers formers;
     struct twi_known_stores known;
     struct twi_store_assumed assumed;

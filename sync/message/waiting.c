@@ -26,7 +26,7 @@ bool twi_waiting_take(struct twi_waiting *waiting, const struct twi_item *items,
     return true;
 }
 
-/* The items keep their order, except for those that change places with them. */
+/* The other items keep their order, except those that change places with these. */
 uint32_t twi_waiting_choose(struct twi_sync *sync, struct twi_waiting *waiting, enum twi_sender sender,
                             uint32_t count_max, struct twi_store **store) {
     twi_check(count_max != 0 && waiting->at <= waiting->end);

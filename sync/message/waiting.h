@@ -4,8 +4,8 @@
  *   collected ─▶ waiting ─▶ in a message under way ─▶ answered
  *                   └──────────────┴── the message is refused, or the connection is lost: back to their counters
  * If there are several stores, a message has items of one store, and goes to that.
- * Always true: each item in the queue is answered or returned exactly once, and `answered` counts both. item->store is
- * where its key lies. */
+ * Always true: each item in the queue is answered or returned exactly once, and `answered` counts both. item->store
+ * is the store of its key. */
 #ifndef TWI_SYNC_MESSAGE_WAITING_H
 #define TWI_SYNC_MESSAGE_WAITING_H
 
@@ -33,15 +33,15 @@ static inline bool twi_waiting_may_go(const struct twi_waiting *waiting) {
 
 /* Returns false if there is no memory; then no item was added. */
 bool twi_waiting_take(struct twi_waiting *waiting, const struct twi_item *items, size_t count);
-/* Chooses a store that accepts a message of that sender now, and brings its items to the front, `count_max` at most.
- * Returns how many there are, or 0 if no store with items here accepts one. */
+/* Chooses a store that accepts a message of that sender now, and moves at most `count_max` of its items to the
+ * front. Returns how many there are, or 0 if no store with items here accepts one. */
 uint32_t twi_waiting_choose(struct twi_sync *sync, struct twi_waiting *waiting, enum twi_sender sender,
                             uint32_t count_max, struct twi_store **store);
-/* Items of the queue go back to their counters. A flush ends as refused, or, if the items may be sent at once, begins
- * its round again. */
+/* Returns items of the queue to their counters. A flush then ends as refused, or, if the items may be sent at once,
+ * begins its round again. */
 void twi_waiting_return(struct twi_sync *sync, struct twi_waiting *waiting, const struct twi_item *items,
                         uint32_t count, uint32_t after_ms);
-/* The same with all that wait. */
+/* Does the same with all waiting items. */
 void twi_waiting_return_all(struct twi_sync *sync, struct twi_waiting *waiting, uint32_t after_ms);
 
 #endif

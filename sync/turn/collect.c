@@ -1,4 +1,4 @@
-/* collect.c -- from counters with unsent deltas to frozen batches.   Step 2 to 3 of the flow.
+/* collect.c -- from counters with unsent deltas to frozen batches. This is step 2 to 3 of the flow.
  *
  * While Redis is unreachable, deltas stay in their counters and merge there. They are frozen only when they can be sent
  * soon. So even an outage of hours leaves no more batches than the pipeline holds.
@@ -17,7 +17,7 @@
 
 #define BATCHES_AHEAD 2u     /* of one of several stores: the next one is ready when the reply to the first one comes */
 #define LOOK_PERIOD_MS 30000 /* every half minute ... */
-#define TAG_BATCHES 4u       /* a batch of one of several stores may be so many times as large */
+#define TAG_BATCHES 4u       /* a batch of one of several stores may be this many times as large */
 #define HOLD_MAX_MS 500      /* how long a collection waits for memory */
 #define UNPARK_MAX 4096u     /* counters of one store that become unsent again in one turn */
 #define LOOK_SHARE_MS \
@@ -27,7 +27,7 @@ uint64_t twi_sync_unsettled(const struct twi_store *store) {
     return store->ledger.last - store->ledger.acked;
 }
 
-/* The batches of one store that may wait to be settled. */
+/* The most batches of one store that may wait to be settled. */
 static uint64_t most_unsettled(const struct twi_store *store) {
     twi_check(store->ledger.confirmed <= store->ledger.last);
     uint64_t batches = store->connection ? twi_connection_load(store->connection).batches : 0;
@@ -38,7 +38,7 @@ bool twi_sync_is_full(const struct twi_sync *sync) {
     twi_check(sync->store_count != 0);
     bool has_ledger = sync->stores[0]->merge->has_script;
     uint64_t most = has_ledger ? twi_connection_load(sync->connections[0]).batches : TWI_PIPELINE_MAX, unsettled = 0;
-    if (sync->by_slot && most < sync->store_count) most = sync->store_count; /* one for each, in the mean */
+    if (sync->by_slot && most < sync->store_count) most = sync->store_count; /* on average one for each store */
     for (uint32_t i = 0; i < sync->active.count && unsettled < most; i++) {
         const struct twi_store *store = sync->active.stores[i];
         /* Batches for an unreachable store delay no other store. */
@@ -55,12 +55,12 @@ static uint32_t keys_max(const struct twi_sync *sync, const struct twi_connectio
     return sync->by_slot && keys < whole ? whole : keys;
 }
 
-/* The next collection waits, for as long as a caller that closes can wait, too. */
+/* The next collection waits, for as long as a caller that closes can wait. */
 static void no_memory(struct twi_sync *sync, int64_t now_ms) {
     sync->collecting.hold_ms = now_ms + (sync->interval_ms < HOLD_MAX_MS ? sync->interval_ms : HOLD_MAX_MS);
 }
 
-/* Freezes items of one store into batches. False if there is no memory; the items that are left went back. */
+/* Freezes items of one store into batches. Returns false if there is no memory; the items that are left went back. */
 static bool freeze(struct twi_sync *sync, struct twi_store *store, struct twi_item *items, size_t count,
                    int64_t now_ms) {
     twi_check(store->connection != NULL || count == 0);
@@ -80,8 +80,8 @@ static bool freeze(struct twi_sync *sync, struct twi_store *store, struct twi_it
             twi_ledger_append(&store->ledger, batch, twi_sync_random(sync->engine));
             continue;
         }
-        /* The items go back without a delay. A collection that a flush begins again does not include delayed items.
-         * Instead, the next collection waits. */
+        /* The items go back without a delay. If a flush begins a collection again, it does not include delayed
+         * items. Instead, the next collection waits. */
         for (; at < count; at++) twi_port_return(&items[at], 0);
         no_memory(sync, now_ms);
         return false;
@@ -102,7 +102,7 @@ static bool park(struct twi_sync *sync, struct twi_store *store, struct twi_item
     return false;
 }
 
-/* Items with that flag go behind the others. Returns how many others there are. */
+/* Moves items with that flag behind the others. Returns how many others there are. */
 static size_t put_behind(struct twi_item *items, size_t count, uint16_t flag) {
     twi_check(flag != 0);
     size_t others = 0;
@@ -116,7 +116,7 @@ static size_t put_behind(struct twi_item *items, size_t count, uint16_t flag) {
     return others;
 }
 
-/* Items go into messages, not into batches. False if there is no memory; they went back. */
+/* Items go into messages, not into batches. Returns false if there is no memory; they went back. */
 static bool collect_set_aside(struct twi_sync *sync, struct twi_waiting *waiting, const struct twi_item *items,
                               size_t count, int64_t now_ms) {
     if (count == 0 || twi_waiting_take(waiting, items, count)) return true;
@@ -125,7 +125,7 @@ static bool collect_set_aside(struct twi_sync *sync, struct twi_waiting *waiting
     return false;
 }
 
-/* The store accepts the items. Counters go in batches, distinct counts in separate messages. */
+/* Called when the store accepts the items. Counters are put in batches, and distinct counts in separate messages. */
 static bool collect_give(struct twi_sync *sync, struct twi_store *store, struct twi_item *items, size_t count,
                          int64_t now_ms) {
     size_t counters = put_behind(items, count, TWI_ITEM_DISTINCT);
@@ -133,7 +133,7 @@ static bool collect_give(struct twi_sync *sync, struct twi_store *store, struct 
     return freeze(sync, store, items, counters, now_ms) && whole;
 }
 
-/* Gives all staged items to their stores. False if there is no memory; some went back. */
+/* Gives all staged items to their stores. Returns false if there is no memory; some went back. */
 static bool deal_out(struct twi_sync *sync, size_t count, int64_t now_ms) {
     twi_check(count <= sync->collecting.items_max);
     struct twi_item *items = sync->collecting.items;
@@ -166,8 +166,8 @@ static bool assign_gauges(struct twi_sync *sync, struct twi_item *items, size_t 
     return true;
 }
 
-/* Gauges go into presence statements. They have absolute values, and cannot be deferred. False if there is no memory;
- * all items went back. */
+/* Gauges go into presence statements. They have absolute values, and cannot be deferred. Returns false if there is
+ * no memory; all items went back. */
 static bool set_gauges_aside(struct twi_sync *sync, size_t *count, int64_t now_ms) {
     twi_check(*count <= sync->collecting.items_max);
     struct twi_item *staging = sync->collecting.items;
@@ -183,7 +183,7 @@ static bool set_gauges_aside(struct twi_sync *sync, size_t *count, int64_t now_m
     return false;
 }
 
-/* Counters whose store accepts batches again become unsent. A flush then collects once more for that store. */
+/* Makes the counters unsent whose store accepts batches again. A flush then collects once more for that store. */
 static void unpark(struct twi_sync *sync) {
     for (uint32_t i = 0; i < sync->active.count; i++) {
         struct twi_store *store = sync->active.stores[i];
@@ -194,14 +194,14 @@ static void unpark(struct twi_sync *sync) {
     }
 }
 
-/* Whether to collect now. The answer is at once for a flush and for an engine that closes, otherwise at the
+/* Decides whether to collect now. The answer is at once for a flush and for an engine that closes, otherwise at the
  * interval. */
 static bool collect_begin(struct twi_sync *sync, int64_t now_ms) {
     bool is_new = twi_ticket_begin(&sync->tickets);
     if (is_new || sync->collecting.begin_again) {
         sync->collecting.begin_again = false;
         if (is_new) twi_active_join(sync);
-        /* Refused counters wait, unsent. */
+        /* Refused counters wait and stay unsent. */
         for (uint32_t i = 0; i < sync->active.count; i++)
             if (twi_rejected_count(&sync->active.stores[i]->rejected, now_ms)) twi_ticket_refused(&sync->tickets);
         twi_port_collect_begin(sync->engine);
@@ -217,7 +217,7 @@ static bool collect_begin(struct twi_sync *sync, int64_t now_ms) {
     return true;
 }
 
-/* True means that the messages with the flush's items are answered. */
+/* Returns true if the messages with the flush's items are answered. */
 static bool collect_is_answered(struct twi_waiting *waiting) {
     twi_check(waiting->answered <= waiting->taken);
     if (waiting->until == 0) waiting->until = waiting->taken + 1;
@@ -238,7 +238,7 @@ static void end_round(struct twi_sync *sync) {
             twi_ticket_await(&sync->active.stores[i]->flush, sync->active.stores[i]->ledger.last);
 }
 
-/* A flush may be done without another reply. Perhaps there was no batch to send. */
+/* A flush may be done without another reply, because there was perhaps no batch to send. */
 static void collect_look_at_flush(struct twi_sync *sync) {
     if (!sync->tickets.active) return;
     for (uint32_t i = 0; i < sync->active.count; i++) {
@@ -267,7 +267,7 @@ static void append_empty(struct twi_sync *sync, struct twi_store *store, int64_t
     (void)twi_ledger_append_empty(&store->ledger, twi_sync_random(sync->engine), now_ms);
 }
 
-/* After a reconnect a batch probes Redis. It is a waiting batch, or an empty one. */
+/* After a reconnect a batch probes Redis. This is a waiting batch, or an empty one. */
 static void probe(struct twi_sync *sync, const struct twi_connection *connection, int64_t now_ms) {
     struct twi_store *first = NULL;
     if (!twi_connection_is_up(connection) || connection->breaker.state == TWI_BREAKER_CLOSED) return;
@@ -280,7 +280,7 @@ static void probe(struct twi_sync *sync, const struct twi_connection *connection
     if (first) append_empty(sync, first, now_ms);
 }
 
-/* Ledgers that were not written for a while. */
+/* Makes ledgers due that were not written for a while. */
 static void collect_refresh(struct twi_sync *sync, int64_t now_ms) {
     for (uint32_t i = 0; i < sync->active.count; i++) {
         struct twi_store *store = sync->active.stores[i];
@@ -319,7 +319,7 @@ void twi_collect(struct twi_sync *sync, int64_t now_ms) {
         sync->collecting.is_under_way = count == room;
         twi_pace_took(&sync->pace, count, !sync->collecting.is_under_way);
         if (!set_gauges_aside(sync, &count, now_ms) || !deal_out(sync, count, now_ms)) {
-            /* The round lacks the items that went back. */
+            /* The round lacks the items that were returned. */
             sync->collecting.begin_again = twi_ticket_renew(&sync->tickets);
             return;
         }

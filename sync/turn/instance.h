@@ -12,8 +12,8 @@ twi_taker twi_instance_reply; /* handles the reply to an opening */
 void twi_instance_gone(struct twi_sync *sync, struct twi_store *store, int64_t now_ms);
 /* Ends the instance. Its ledger exists but is no longer ours, and we do not go back to it. */
 void twi_instance_lose(struct twi_sync *sync, struct twi_store *store, const char *why);
-/* Whether the ledger is at a number that we have sent. If it is further, it is no longer ours, and the instance
- * ends. */
+/* Returns whether the ledger is at a number that we have sent. If it is further, it is no longer ours, and the
+ * instance ends. */
 bool twi_instance_is_ours(struct twi_sync *sync, struct twi_store *store, const struct twi_reply_head *head);
 /* The store has our ledger, at the number of `head`. The missing batches are sent again. */
 void twi_instance_at(struct twi_sync *sync, struct twi_store *store, const struct twi_reply_head *head, int64_t now_ms);

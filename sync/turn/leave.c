@@ -6,7 +6,7 @@
 #include "sync/message/active.h"
 #include "sync/message/state.h"
 
-/* The store has a record of this engine, and accepts a batch. */
+/* Returns true if the store has a record of this engine and accepts a batch. */
 static bool can_be_sent(const struct twi_store *store) {
     const struct twi_connection *connection = store->connection;
     return store->merge->has_script && store->assumed.is_open && store->assumed.unknown_since_ms == 0 && connection &&

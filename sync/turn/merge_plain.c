@@ -30,7 +30,7 @@
 #include "sync/turn/settle.h"
 #include "sync/message/state.h"
 
-#define BEFORE_END_MS 100 /* from our reading of the clock to the execution of the command, on a server that answers */
+#define BEFORE_END_MS 100 /* the time from our reading of the clock to the execution, on a server that answers */
 
 enum stage { STAGE_TIME, STAGE_MULTI, STAGE_QUEUE, STAGE_RESULTS, STAGE_EXEC };
 enum step { STEP_SET, STEP_COUNT, STEP_END, STEP_LIFE, STEP_NONE };
@@ -38,7 +38,7 @@ enum step { STEP_SET, STEP_COUNT, STEP_END, STEP_LIFE, STEP_NONE };
 /* The batch that is under way, and how far its replies have come. */
 struct twi_merge_plain {
     uint32_t stage, item, step; /* the stage, the item and its command that the next reply answers */
-    uint32_t commands;          /* of all its items */
+    uint32_t commands;          /* the units of all its items */
     uint32_t kept;              /* items before `item` that are sent again; they are moved to the front */
     bool in_multi, refused, turned_away;
     bool over; /* this item is settled, or is sent again, so its other replies are ignored */
@@ -64,7 +64,7 @@ static bool is_from_first(const struct twi_item *item) {
     return item->flags & TWI_ITEM_FROM_FIRST;
 }
 
-/* When the key is to die, by Redis's clock; 0 if never. */
+/* Returns when the key must expire, by Redis's clock; 0 if never. */
 static int64_t plain_end_of(const struct twi_connection *connection, const struct twi_item *item) {
     if (item->expiry_ms == 0) return 0;
     return is_from_first(item) ? item->expiry_ms + connection->clock.offset_ms : item->expiry_ms;
@@ -211,15 +211,15 @@ static void send_plain(struct twi_sync *sync, struct twi_store *store, struct tw
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
-/* Whether the error concerns this key alone. One key may be forbidden while others are not. A forbidden command
- * fails for every key. */
+/* Returns true if the error concerns only this key. One key may be forbidden while others are not. A forbidden
+ * command fails for every key. */
 static bool is_of_the_key(const struct twi_node *error) {
     enum twi_reply_kind kind = twi_reply_error(error);
     if (kind == TWI_REPLY_UNKNOWN || kind == TWI_REPLY_SPOILT) return true; /* WRONGTYPE, no number, overflow */
     return twi_node_is(error, "NOPERM") && !strstr(error->text, "to run the");
 }
 
-/* The commands of this item were not executed, and its key is not the cause. */
+/* The commands of this item were not executed, but its key is not the cause. */
 static void note_refusal(struct twi_sync *sync, const struct twi_node *error) {
     struct twi_merge_plain *merge_plain = sync->stores[0]->merge_plain;
     if (!merge_plain->refused) twi_refusal_report(sync->connections[0], "a batch", error);
@@ -272,14 +272,14 @@ static void take_end(struct twi_sync *sync, const struct twi_item *item, const s
     }
 }
 
-/* All of an item's commands are answered, or as many as ever will be. */
+/* Called when all commands of an item are answered, or no more answers can come. */
 static void finish_item(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms) {
     twi_check(sync->stores[0]->merge_plain->item < batch->item_count);
     struct twi_merge_plain *merge_plain = sync->stores[0]->merge_plain;
     const struct twi_item *item = &batch->items[merge_plain->item];
     if (!merge_plain->over) {
         if (plain_is_late(sync->connections[0], item, merge_plain->redis_ms))
-            merge_plain->result.kind = TWI_ITEM_LATE; /* counted into a dead window */
+            merge_plain->result.kind = TWI_ITEM_LATE; /* it was counted in a window that is over */
         plain_settle(sync, batch, merge_plain->item, &merge_plain->result, now_ms);
     }
     merge_plain->item++;
@@ -331,7 +331,7 @@ static void keep_the_rest(struct twi_store *store, struct twi_batch *batch) {
         if (batch->items[merge_plain->item].cell) batch->items[merge_plain->kept++] = batch->items[merge_plain->item];
 }
 
-/* False if it is no reply to EXEC. */
+/* Returns false if it is no reply to EXEC. */
 static bool take_exec(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
                       int64_t now_ms) {
     twi_check(count != 0);
@@ -401,7 +401,7 @@ static void finish_batch(struct twi_sync *sync, struct twi_batch *batch, int64_t
         twi_settle_refusal(sync, store->connection, store, merge_plain->turned_away, now_ms);
         return;
     }
-    if (batch->item_count) { /* some items had to leave the transaction; the others go at once */
+    if (batch->item_count) { /* some items had to leave the transaction; the others are sent at once */
         store->rewind = true;
         return;
     }
@@ -472,7 +472,7 @@ static void drop_plain(struct twi_sync *sync) {
     if (merge_plain->in_multi) /* EXEC got no reply, so only items that left the transaction are settled */
         merge_plain->item = 0;
     else if (merge_plain->stage == STAGE_RESULTS && merge_plain->step > STEP_COUNT)
-        finish_item(sync, batch, connection->replied.at_ms); /* its count was answered */
+        finish_item(sync, batch, connection->replied.at_ms); /* its count was answered before */
     keep_the_rest(store, batch);
     batch->item_count = merge_plain->kept;
     merge_plain->stage = STAGE_TIME;

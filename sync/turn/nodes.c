@@ -2,10 +2,10 @@
  *
  *   store:  no node known ─map─▶ its connection is being made ─▶ up ─MOVED, or a new map─▶ leaving ─▶ the next one
  * The map is refreshed over an open connection, if there is one to the node that gets the question. A refresh that
- * cannot be sent, or is not answered, has failed, and the map says when another one may begin. A node that is off is
- * detected late. An attempt to connect may last ten times redis_timeout_ms. The map does not wait for that.
- * Always true: a store leaves a connection only when it has no batch, no opening and no message under way there. While
- * it leaves, no more is sent for it. A connection is dialled only while it is needed. */
+ * cannot be sent, or is not answered, has failed, and the map says when another one may begin. An unreachable node is
+ * noticed late. An attempt to connect may last ten times redis_timeout_ms. The map does not wait for that.
+ * Always true: a store leaves a connection only when it has no batch, no opening and no message under way there.
+ * While the store leaves, nothing more is sent for it. A connection is dialled only while it is needed. */
 #include "sync/turn/nodes.h"
 
 #include "engine/base/check.h"
@@ -65,7 +65,7 @@ void twi_nodes_reply(struct twi_sync *sync, struct twi_connection *connection, c
                      const struct twi_node *nodes, size_t count, int64_t now_ms) {
     twi_check(sync->cluster != NULL && pending->command == TWI_SLOTS);
     struct twi_cluster *cluster = sync->cluster;
-    bool is_late = cluster->asked != connection; /* meanwhile another node has the question */
+    bool is_late = cluster->asked != connection; /* now another node has the question */
     (void)pending;
     if (is_late && (nodes->type == TWI_NODE_ERROR || knows_masters(cluster))) return;
     if (nodes->type == TWI_NODE_ERROR) {
@@ -76,7 +76,7 @@ void twi_nodes_reply(struct twi_sync *sync, struct twi_connection *connection, c
     cluster->asked = NULL;
     cluster->has_tried = true;
     cluster->version++;
-    twi_settle_success(sync, connection, now_ms); /* it answers, though it may have no store of ours */
+    twi_settle_success(sync, connection, now_ms); /* it answers, even if it has no store of ours */
     twi_port_count(sync->engine, map_refreshes, 1);
     (void)twi_cluster_map_reply(cluster->map, &connection->target.endpoint, nodes, count, now_ms,
                                 twi_sync_random(sync->engine));
@@ -106,9 +106,9 @@ static void share_map(struct twi_sync *sync, int64_t now_ms) {
     if (is_new && twi_directory_set(cluster->directory, cluster->map)) cluster->published = cluster->version;
 }
 
-/* When to send the question to another node, although the connection to this one may still come up. The attempt
- * continues. While no master is known, an answer may still come, too, and is used. A call that waits for the map has as
- * much time left then. */
+/* Returns when to send the question to another node, although the connection to this one may still come up. The
+ * attempt continues. While no master is known, an answer may also come later, and is then used. That is the rest of
+ * the time of a call that waits for the map. */
 static int64_t give_up_ms(const struct twi_cluster *cluster) {
     twi_check(cluster->asked != NULL);
     if (cluster->was_sent && knows_masters(cluster)) return INT64_MAX;
@@ -132,7 +132,7 @@ static void nodes_refresh(struct twi_sync *sync, int64_t now_ms) {
 
 /* ---- stores ------------------------------------------------------------------------------------------------------ */
 
-/* The owner of its slot is unknown. */
+/* Called if the owner of its slot is unknown. */
 static void leave_unserved(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     twi_check(sync->cluster != NULL && store->slot < TWI_KEY_SLOTS);
     twi_cluster_map_want(sync->cluster->map, now_ms);
@@ -141,7 +141,7 @@ static void leave_unserved(struct twi_sync *sync, struct twi_store *store, int64
     store->rewind = true;
 }
 
-/* False means that the store is not at the node that has its slot. */
+/* Returns false if the store is not at the node that has its slot. */
 static bool follow_owner(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     twi_check(store->slot < TWI_KEY_SLOTS);
     uint64_t node = twi_cluster_map_owner(sync->cluster->map, store->slot);
@@ -159,7 +159,7 @@ static bool follow_owner(struct twi_sync *sync, struct twi_store *store, int64_t
     return true;
 }
 
-/* Whether anything may be sent for the store in this turn. */
+/* Returns true if something may be sent for the store in this turn. */
 static void nodes_look_at(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     twi_check(store->awaited == 0 || store->route.via != NULL);
     bool is_home = !sync->cluster || follow_owner(sync, store, now_ms);
@@ -221,7 +221,7 @@ static bool nodes_is_of(const struct twi_connection *connection, const struct tw
     return store->connection == connection || store->route.asking == connection || store->split.target == connection;
 }
 
-/* The first one stays. Other connections are made like it. */
+/* The first connection stays. Other connections are made from it. */
 void twi_nodes_sweep(struct twi_sync *sync) {
     for (uint32_t i = sync->connection_count; sync->cluster && i-- > 1;) {
         const struct twi_connection *connection = sync->connections[i];

@@ -6,10 +6,10 @@
 
 /* Refreshes the map, moves stores, and ends unused connections. Has no effect with one Redis. */
 void twi_nodes_step(struct twi_sync *sync, int64_t now_ms);
-/* A connection has ended. */
+/* Called when a connection has ended. */
 void twi_nodes_lost(struct twi_sync *sync, const struct twi_connection *connection, int64_t now_ms);
 twi_taker twi_nodes_reply; /* to CLUSTER SLOTS */
-/* When the next step is due; INT64_MAX if something else has to happen first. */
+/* Returns when the next step is due; INT64_MAX if something else has to happen first. */
 int64_t twi_nodes_wake_ms(const struct twi_sync *sync, int64_t now_ms);
 /* Reports to the engine whether all its stores are reachable. Has no effect with one Redis. */
 void twi_nodes_publish(struct twi_sync *sync);

@@ -19,7 +19,7 @@ static struct twi_envelope envelope_of(const struct twi_connection *connection, 
     };
 }
 
-/* The next command may be done there, though the slot is another node's. */
+/* The next command may be executed there, although the slot belongs to another node. */
 static void put_asking(struct twi_connection *connection) {
     twi_check(connection->is_node);
     twi_wire_begin(&connection->pipeline.out, 1);
@@ -36,7 +36,7 @@ void twi_send_batch(struct twi_sync *sync, struct twi_store *store, struct twi_b
     twi_pipeline_begin(&connection->pipeline, now_ms);
     if (store->route.asking) put_asking(connection);
     twi_batch_encode(batch, &envelope, &connection->pipeline.out);
-    /* the buffer ends with half a command. Redis would understand no command after it */
+    /* the buffer ends with half a command, so Redis would not understand a command after it */
     if (connection->pipeline.out.failed) {
         twi_connection_fail(connection, false, "no memory");
         return;

@@ -14,15 +14,15 @@ void twi_settle_give_up_item(struct twi_sync *sync, const struct twi_item *item,
 void twi_settle_give_up(struct twi_sync *sync, struct twi_batch *batch, int reason);
 void twi_settle_item(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item, uint64_t number,
                      const struct twi_item_answer *result, bool take_total, int64_t now_ms);
-/* Redis answers as it should. */
+/* Called when Redis answers as it should. */
 void twi_settle_success(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms);
 void twi_settle_clock(struct twi_connection *connection, const struct twi_pending *pending, int64_t redis_ms,
                       int64_t now_ms);
-/* A batch of that store was refused and waits. If `slowly` is true, waiting does not help on this connection, so the
- * connection fails. */
+/* Called when a batch of that store was refused and waits. If `slowly` is true, waiting does not help on this
+ * connection, so the connection fails. */
 void twi_settle_refusal(struct twi_sync *sync, struct twi_connection *connection, struct twi_store *store, bool slowly,
                         int64_t now_ms);
-/* The same for the reply to a batch, whose error is reported. An unknown outcome also fails the connection. */
+/* Does the same for the reply to a batch, whose error is reported. An unknown outcome also fails the connection. */
 void twi_settle_refused(struct twi_sync *sync, struct twi_connection *connection, struct twi_store *store,
                         const struct twi_reply_head *head, int64_t now_ms);
 

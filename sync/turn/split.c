@@ -1,21 +1,21 @@
 /* split.c -- see split.h.
  *
  * Half of a slot has moved to another master, the store's ledger with it. Then the source fails over, and the new
- * master has no record of the move (Redis 7 and before). It has the slot, without the ledger, and the other half of the
- * keys. To treat that as a wipe and to restore all counters would double those that are still there. So before an
- * engine assumes that a store was wiped, it counts the keys of that slot on every master:
+ * master has no record of the move (Redis 7 and before). It has the slot without the ledger, and half of the keys. If
+ * that were treated as a wipe, restoring all counters would double the keys that are still there. So before an engine
+ * assumes that a store was wiped, it counts the keys of that slot on every master:
  *
  *   GONE ─▶ ASKING one master after the other ─all say 0─▶ RULED OUT: it was wiped; an opening is sent
  *             └─one holds keys, or does not answer─▶ FOUND: the store is held; asked again, until all say 0 or the
  *                                                    ledger is back (redis-cli --cluster fix)
  * The opening may have to wait while the slot moves or its master is unreachable. Meanwhile keys may come to masters
- * that had none, and the slot may go to another master, so that the earlier one is one of the others. So RULED OUT is
- * valid for RULING_MS, and for one owner of the slot. After that the masters get the question again. CLUSTER SLOTS
- * names no master without slots; the first slot may be on its way to such a one. So the node that ASK has named gets
- * the question, too, until it has not answered for a minute. The keys of the store's current master are no evidence
- * here, but its marker is (batch.lua, `k`). A map that is behind may name a former master. That one follows another
- * node by now, and cannot rule anything out. So each must report its role as well. Always true: while a store is
- * deferred, its counts wait in their counters. */
+ * that had none, and the slot may go to another master, so that the earlier one is one of the others. So RULED OUT
+ * is valid for RULING_MS, and for one owner of the slot. After that the masters get the question again. CLUSTER
+ * SLOTS names no master without slots, but the first slot may be on its way to such a master. So the node that ASK
+ * has named gets the question, too, until it has not answered for a minute. The keys of the store's current master
+ * are no evidence here, but its marker is (batch.lua, `k`). A map that is behind may name a former master. That one
+ * follows another node by now, and cannot rule anything out. So each master must report its role, too. Always true:
+ * while a store is deferred, its counts wait in their counters. */
 #include "sync/turn/split.h"
 
 #include "engine/base/check.h"
@@ -25,8 +25,8 @@
 #include "sync/turn/settle.h"
 
 #define TARGET_LOST_MS 60000
-#define AGAIN_MS 1000  /* between two rounds over all masters, and half as long again by chance */
-#define RULING_MS 3000 /* for so long the reply 0 of all masters counts */
+#define AGAIN_MS 1000  /* the pause between two rounds over all masters; up to half as long again, at random */
+#define RULING_MS 3000 /* the reply 0 of all masters counts for this time */
 
 void twi_split_forget(struct twi_store *store) {
     store->split = (struct twi_split){.asked = store->split.asked, .target = store->split.target};
@@ -53,7 +53,7 @@ static void found(struct twi_sync *sync, struct twi_store *store, const char *na
     struct twi_split *split = &store->split;
     split->state = TWI_SPLIT_FOUND;
     split->is_found = true;
-    twi_cluster_map_want(sync->cluster->map, now_ms); /* the map that named it may be behind */
+    twi_cluster_map_want(sync->cluster->map, now_ms); /* the map that named it may be old */
     split->again_ms = now_ms + AGAIN_MS + (int64_t)(twi_sync_random(sync->engine) % (AGAIN_MS / 2));
     if (split->is_logged) return;
     split->is_logged = true;
@@ -85,7 +85,7 @@ static void split_put_question(struct twi_connection *connection, struct twi_sto
     store->split.asked = connection;
 }
 
-/* It is in no map, and has not answered for long. It has another address by now, or has ended. */
+/* The node is in no map, and has not answered for a long time. It has another address by now, or has ended. */
 static bool is_target_lost(struct twi_split *split, int64_t now_ms) {
     twi_check(split->target != NULL);
     if (split->target_away_ms == 0) split->target_away_ms = now_ms ? now_ms : 1;

@@ -58,7 +58,7 @@ bool twi_stores_name_first(struct twi_sync *sync, struct twi_store *store) {
 
 /* ---- making stores ----------------------------------------------------------------------------------------------- */
 
-/* A store like the first one, except for its name. NULL if there is no memory. */
+/* A store like the first one, except for its name. Returns NULL if there is no memory. */
 static struct twi_store *stores_make(const struct twi_sync *sync) {
     twi_check(sync->store_count != 0);
     const struct twi_store *first = sync->stores[0];
@@ -83,7 +83,7 @@ static bool stores_has_room(struct twi_sync *sync) {
            twi_grow(&sync->active.stores, sizeof(struct twi_store *), &by_slot->room, wanted, ROOM_FIRST);
 }
 
-/* The tags of the default template have their places, however many there are. */
+/* The tags of the default template always have their places. */
 static bool needs_place(const struct twi_sync *sync, uint32_t slot) {
     twi_check(slot < TWI_KEY_SLOTS);
     uint32_t group = slot / (TWI_KEY_SLOTS / TWI_KEY_SLOT_TAGS_MAX);
@@ -91,7 +91,7 @@ static bool needs_place(const struct twi_sync *sync, uint32_t slot) {
     return !is_default || twi_port_tuning(sync->engine)->tags_wait;
 }
 
-/* Makes the store with the next index. False if there is no memory. */
+/* Makes the store with the next index. Returns false if there is no memory. */
 static bool make_next(struct twi_sync *sync) {
     struct twi_store *store = stores_has_room(sync) ? stores_make(sync) : NULL;
     if (!store) return false;
@@ -104,7 +104,7 @@ static bool make_next(struct twi_sync *sync) {
     return true;
 }
 
-/* True means that the store with that index is there. The engine may have met others before it. */
+/* Returns true if the store with that index is there. The engine may have used other stores before it. */
 static bool has_store(struct twi_sync *sync, uint32_t index) {
     while (sync->store_count <= index)
         if (!make_next(sync)) return false;
@@ -123,7 +123,7 @@ void twi_stores_make(struct twi_sync *sync) {
 
 /* ---- sorting ----------------------------------------------------------------------------------------------------- */
 
-/* Keeps the item's name for its batch. Without room or memory it is rendered once more. */
+/* Keeps the item's name for its batch. If there is no room or memory, it is rendered again. */
 static void keep_name(struct twi_batch_names *names, struct twi_item *item, const char *name, size_t size) {
     twi_check(size != 0 && size <= TWI_REDIS_KEY_MAX);
     item->named = 0;
@@ -135,7 +135,7 @@ static void keep_name(struct twi_batch_names *names, struct twi_item *item, cons
     item->named = (uint16_t)names->count;
 }
 
-/* Items without a store go back. Returns how many are left. */
+/* Returns items without a store to their counters. Returns how many are left. */
 static size_t assign(struct twi_sync *sync, struct twi_item *items, size_t count) {
     twi_check(count <= TWI_STORES_ITEMS_MAX);
     struct twi_batch_names *names = &sync->by_slot->names;

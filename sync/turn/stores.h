@@ -24,15 +24,15 @@ bool twi_stores_begin(struct twi_sync *sync);
 void twi_stores_name(const struct twi_sync *sync, struct twi_store *store, uint32_t slot);
 /* The slot of the engine's own names, and its index. */
 bool twi_stores_name_first(struct twi_sync *sync, struct twi_store *store);
-/* Sorts the staged items by store, and makes the stores that are missing. Returns how many items there are. The others
- * went back for lack of memory. */
+/* Sorts the staged items by store, and makes the stores that are missing. Returns how many items there are. The
+ * others were returned because there was no memory. */
 size_t twi_stores_sort(struct twi_sync *sync, size_t count);
 /* Makes the stores that the engine has met for its leases. Without memory that is tried again in the next turn. */
 void twi_stores_make(struct twi_sync *sync);
-/* Whether the store accepts batches now. Then it has a record of this engine, and its server answers. Otherwise items
- * are deferred. */
+/* Returns whether the store accepts batches now. Then it has a record of this engine, and its server answers.
+ * Otherwise items are deferred. */
 bool twi_stores_may_take(const struct twi_store *store);
-/* It has deferred items, and accepts them. */
+/* Called if it has deferred items, and accepts them. */
 bool twi_stores_are_due(const struct twi_store *store);
 /* Opens the stores that have no ledger of this instance, while their connections have room. */
 void twi_stores_open(struct twi_sync *sync, int64_t now_ms);

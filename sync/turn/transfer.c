@@ -21,7 +21,7 @@
 #include "sync/message/state.h"
 
 #define RECEIVE_BYTES_MAX (1u << 20) /* per turn */
-#define KEY_US 2                     /* how long, roughly, a key takes Redis's thread */
+#define KEY_US 2                     /* roughly how long Redis's thread needs for a key */
 #define WAIT_SLACK_MS 250            /* Redis checks ten times a second which WAIT is over, and may be late with that */
 
 /* ---- sending ----------------------------------------------------------------------------------------------------- */
@@ -116,13 +116,13 @@ static void measure(struct twi_connection *connection, const struct twi_pending 
     twi_estimate_note(&connection->estimate, &reply, now_us);
 }
 
-/* Where Redis may move, a replica's refusal is reason enough to ask where the master is. */
+/* If Redis may move, a replica's refusal is a reason to look for the master. */
 static bool was_demoted(const struct twi_connection *connection, const struct twi_node *reply) {
     return reply->type == TWI_NODE_ERROR && twi_resolver_may_move(connection->target.resolver) &&
            twi_reply_is_replicas(reply);
 }
 
-/* A request of a store was answered. A question about its slot is not a request of the store. */
+/* Called when a request of a store was answered. A question about its slot is not a request of the store. */
 static void note_replied(struct twi_connection *connection, const struct twi_pending *pending) {
     twi_check(connection->room.keys_under_way >= pending->cost);
     twi_check(pending->cost == 0 || connection->room.bytes_under_way >= twi_pending_bytes(pending));
@@ -158,7 +158,7 @@ static void take_replies(struct twi_sync *sync, struct twi_connection *connectio
     }
 }
 
-/* A proxy with only some commands answers PING, and closes at the next one. */
+/* A proxy that knows only some commands answers PING, and closes at the next command. */
 static void note_closed(struct twi_connection *connection) {
     twi_check(!connection->failure.is_there);
     const struct twi_pipeline *pipeline = &connection->pipeline;

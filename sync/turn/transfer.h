@@ -11,7 +11,7 @@ struct twi_sync;
 void twi_transfer_send(struct twi_connection *connection, int64_t now_ms);
 /* Handles every whole reply that is there, up to one that shows the connection broken. */
 void twi_transfer_receive(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms);
-/* When the connection is given up if no reply comes; INT64_MAX if no reply is awaited. */
+/* Returns when the connection is given up if no reply comes; INT64_MAX if no reply is awaited. */
 int64_t twi_transfer_deadline_ms(const struct twi_connection *connection);
 
 /* Marks the connection as broken if that moment has come. */

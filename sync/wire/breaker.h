@@ -15,12 +15,10 @@
 #define TWI_BREAKER_FLOOR_MS 10
 #define TWI_BREAKER_BASE_MS 50        /* the first ceiling; it doubles at each failure in a row */
 #define TWI_BREAKER_RETRY_MAX_MS 1000 /* the last ceiling, unless tw_options.retry_max_ms is set */
-#define TWI_BREAKER_SLOW_MS \
-    2000 /* after a refused login, which lasts until a person repairs it, and which servers log; up to twice this
-          * long */
+#define TWI_BREAKER_SLOW_MS 2000      /* after a refused login, which a person must repair; up to twice this long */
 
-/* When it is closed, Redis is used. When it is open, Redis is left alone. When it is trying (half-open), one try is
- * made. */
+/* When it is closed, Redis is used. When it is open, no request is sent to Redis. When it is trying (half-open), one
+ * try is made. */
 enum twi_breaker_state { TWI_BREAKER_CLOSED, TWI_BREAKER_OPEN, TWI_BREAKER_TRYING };
 
 struct twi_breaker {

@@ -1,5 +1,5 @@
-/* cluster_directory.c -- see cluster_directory.h. A table is made by the turn without the mutex, and put into place
- * under it. It has room for some endpoints more, which only MOVED has named. */
+/* cluster_directory.c -- see cluster_directory.h. The turn makes a table without the mutex, and replaces the old one
+ * under the mutex. The table has room for some more endpoints, which only MOVED has named. */
 #include "sync/wire/cluster_directory.h"
 
 #include <pthread.h>
@@ -68,7 +68,7 @@ static uint16_t directory_place_of(struct table *table, const struct twi_endpoin
     return (uint16_t)table->count;
 }
 
-/* Numbers rise, so the endpoint of a slot's owner is found by halves. A run of slots has one owner. */
+/* The numbers rise, so the endpoint of a slot's owner is found by bisection. A run of slots has one owner. */
 static void directory_fill(struct table *table, const struct twi_cluster_map *map) {
     twi_check(table->count == 0 && table->room <= TWI_MAP_NODES_MAX);
     uint64_t numbers[TWI_MAP_NODES_MAX], last = 0;
@@ -127,7 +127,7 @@ bool twi_directory_find(struct twi_directory *directory, uint32_t slot, struct t
 
 /* ---- what callers learn ------------------------------------------------------------------------------------------ */
 
-/* Under the lock. False means that there is no room. */
+/* Under the lock. Returns false if there is no room. */
 static bool directory_keep(struct twi_directory *directory, uint32_t slot, const struct twi_endpoint *to) {
     twi_check(slot < TWI_KEY_SLOTS && directory->moved_count <= TWI_DIRECTORY_MOVED_MAX);
     uint32_t at = 0;

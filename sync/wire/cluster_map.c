@@ -10,7 +10,7 @@
 #include "sync/wire/cluster_slots.h"
 
 #define NO_SLOT UINT16_MAX
-#define MANY_FAILURES 3u /* failures in a row, after which every other try uses a seed */
+#define MANY_FAILURES 3u /* after so many failures in a row, every other try uses a seed */
 
 struct node {
     uint64_t number;
@@ -41,12 +41,12 @@ struct twi_cluster_map {
 
     struct twi_endpoint *seeds;
     uint32_t seed_count;
-    uint32_t seed_first, seeds_asked; /* they get the question in turn, beginning with a random one */
+    uint32_t seed_first, seeds_asked; /* the nodes get the question in turn, beginning with a random one */
 
     bool is_wanted, is_under_way;
-    bool is_routine;      /* the refresh under way was not requested */
-    int64_t next_ms;      /* the next refresh begins no sooner */
-    int64_t stale_ms;     /* and no later, also if it was not requested */
+    bool is_routine;      /* the refresh under way was made without a request */
+    int64_t next_ms;      /* the next refresh begins no earlier ... */
+    int64_t stale_ms;     /* ... and no later, even without a request */
     uint32_t unchanged;   /* refreshes in a row without a change */
     uint32_t failures;    /* in a row */
     uint32_t asked_place; /* place of the node that got the last question; TWI_MAP_NODES_MAX before the first one */
@@ -109,8 +109,8 @@ static void map_forget(struct twi_cluster_map *map, struct node *node) {
     while (map->nodes_end > 0 && !map->nodes[map->nodes_end - 1]) map->nodes_end--;
 }
 
-/* An empty place; if there is none, that of the node that has had no slots for longest. Returns false if all are in
- * use. */
+/* Returns an empty place; if there is none, that of the node that has had no slots for longest. Returns false if all
+ * are in use. */
 static bool find_place(struct twi_cluster_map *map, uint16_t *place) {
     struct node *oldest = NULL;
     for (*place = 0; *place < TWI_MAP_NODES_MAX; ++*place) {
@@ -238,8 +238,8 @@ static bool is_same(const struct twi_slot_range *a, const struct twi_slot_range 
     return strcmp(a->id, b->id) == 0 && (has_same_endpoint(a, b) || (!a->has_endpoint && !b->has_endpoint));
 }
 
-/* The master of a range among those of the reply; NULL if it is new. False means the reply contradicts itself. Two
- * masters have one id, or one address. */
+/* Returns the master of a range among those of the reply; NULL if it is new. Returns false if the reply contradicts
+ * itself. Two masters have one id, or one address. */
 static bool find_named(struct refresh *refresh, const struct twi_slot_range *range, struct named **found) {
     *found = NULL;
     for (uint32_t i = 0; i < refresh->master_count; i++) {
@@ -253,7 +253,7 @@ static bool find_named(struct refresh *refresh, const struct twi_slot_range *ran
     return true;
 }
 
-/* Lists the masters of the reply, and whose the slots are. False means that the reply cannot be used. */
+/* Lists the masters of the reply, and whose the slots are. Returns false if the reply cannot be used. */
 static bool list_masters(struct refresh *refresh) {
     struct twi_slot_range range;
     struct named *named;
@@ -304,7 +304,7 @@ static bool place_masters(struct refresh *refresh) {
     return true;
 }
 
-/* Whether the reply may change a slot that MOVED has changed. It may if a second master agrees. */
+/* Returns true if the reply may change a slot that MOVED has changed: a second master must agree. */
 static bool may_overrule(const struct refresh *refresh, struct patch *patch, const struct node *named) {
     twi_check(patch->slot != NO_SLOT);
     uint64_t claimed = named ? named->number : 0;
@@ -353,7 +353,7 @@ static bool apply(struct refresh *refresh) {
 
 /* ---- refreshes: when, and by which node -------------------------------------------------------------------------- */
 
-/* The pauses double, up to a bound. Each is uniform between a half and the whole of that. */
+/* The pauses double, up to a bound. Each pause is uniform between a half and the whole of that. */
 static void pause_for(struct twi_cluster_map *map, int64_t base_ms, int64_t most_ms, uint32_t doublings, int64_t now_ms,
                       uint64_t random) {
     twi_check(base_ms > 0 && most_ms >= base_ms);
@@ -379,8 +379,8 @@ static uint32_t count_masters(const struct twi_cluster_map *map) {
     return count;
 }
 
-/* One of the masters that have slots, by chance, but not the one that got the last question if there are others; NULL
- * if no master is known. While no master answers, they get the question in turn. */
+/* Chooses a master with slots by chance, but not the last one that got the question if there are others; NULL if
+ * none is known. While no master answers, they get the question in turn. */
 static const struct node *choose(const struct twi_cluster_map *map, uint64_t random) {
     twi_check(map->asked_place <= TWI_MAP_NODES_MAX);
     bool was_last =

@@ -22,7 +22,7 @@ struct twi_own_slots {
 bool twi_slot_set_has(const struct twi_slot_set *set, uint32_t slot);
 void twi_slot_set_add(struct twi_slot_set *set, uint32_t slot);
 
-/* False means that there is no line of the node itself, or it cannot be read. */
+/* Returns false if there is no line of the node itself, or it cannot be read. */
 bool twi_cluster_nodes_own(const char *text, struct twi_own_slots *own);
 /* The next node to which a slot of this one moves. Begin with `*at` = 0. Returns false if there are no more. `asked` is
  * the node that replied. */

@@ -27,7 +27,7 @@ static bool read_slot(const struct twi_node *node, uint32_t *slot) {
     return true;
 }
 
-/* True also without an id. */
+/* Returns true also if there is no id. */
 static bool read_id(const struct twi_node *master, const char **id) {
     *id = "";
     if (master->integer <= ID_PART) return true;
@@ -39,8 +39,8 @@ static bool read_id(const struct twi_node *master, const char **id) {
     return true;
 }
 
-/* The host of a master. A node that is to be named by its host name, and has none, is called "?"; then its address
- * is among the names and values behind its id. */
+/* The host of a master. A node that should be named by a host name and has none is called "?"; its address is then
+ * among the names and values after its id. */
 static const struct twi_node *host_of(const struct twi_node *master) {
     twi_check(master->type == TWI_NODE_ARRAY && master->integer >= MASTER_PARTS);
     const struct twi_node *host = master + 1, *more = master + 1 + MORE_PART;

@@ -24,7 +24,7 @@ struct twi_slot_range {
     const char *id;    /* of the master; "" if it was not given (before Redis 4) */
 };
 
-/* True means that every range can be read, and no slot is in two of them. */
+/* Returns true if every range can be read, and no slot is in two of them. */
 bool twi_cluster_slots_valid(const struct twi_node *nodes, size_t count, const struct twi_endpoint *asked);
 /* Reads the range at `*at`, and moves on. Begin with `*at` = 1. Returns false if there is none, or it cannot be
  * read. */

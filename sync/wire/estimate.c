@@ -3,15 +3,15 @@
 
 #include "engine/base/check.h"
 
-#define HALF_US 5000000 /* a measurement counts for five to ten seconds */
+#define HALF_US 5000000 /* a measurement is used for five to ten seconds */
 #define MIB (INT64_C(1) << 20)
-#define FAST_US 250          /* a request that passes in this time measures the round trip, though it is heavy */
-#define PACE_MAX 64000000    /* 16 KiB a second; the bound for the pace by a passed deadline */
-#define PASSING_MAX_MS 60000 /* the most time that the bytes may add to a reply's time */
-#define WAYS 4               /* a reply may last so many round trips */
-#define SLOWER_TIMES 8       /* one reply changes the pace by no more than that, because it may have been delayed */
+#define FAST_US 250          /* a request that is sent within this time measures the round trip, even if it is heavy */
+#define PACE_MAX 64000000    /* 16 KiB a second; the bound of the pace after a passed deadline */
+#define PASSING_MAX_MS 60000 /* the most that bytes may add to a reply's time */
+#define WAYS 4               /* a reply may need so many round trips */
+#define SLOWER_TIMES 8       /* one reply changes the pace by at most this, because it may have been delayed */
 #define FASTER_TIMES 4
-#define DEADLINE_PART 8 /* a reply removes one such part of the pace by passed deadlines */
+#define DEADLINE_PART 8 /* a reply removes this part of the pace that came from passed deadlines */
 
 static int64_t earlier_or(int64_t a, int64_t b) {
     return a == 0 || (b != 0 && b < a) ? b : a;
@@ -42,7 +42,7 @@ static int64_t passing_us(uint64_t bytes, int64_t pace) {
     return size * pace / MIB;
 }
 
-/* The pace to reckon with. */
+/* Returns the pace for calculations. */
 static int64_t pace_of(const struct twi_estimate *estimate) {
     return greater(estimate->pace, estimate->deadline_pace);
 }

@@ -12,7 +12,7 @@
 struct twi_login {
     const char *user;                                   /* NULL or "": the default user */
     const char *password;                               /* NULL or "" if there is none, or if ask() gives it */
-    int (*ask)(void *ctx, char *password, size_t size); /* a C string; returns its length, or -1. May be NULL */
+    int (*ask)(void *ctx, char *password, size_t size); /* writes a C string; returns its length, or -1. May be NULL */
     void *ask_ctx;
 };
 

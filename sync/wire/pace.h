@@ -16,7 +16,7 @@
 
 struct twi_pace {
     uint32_t keys_per_s;
-    bool catching_up;        /* from the moment Redis is back until everything has been collected once */
+    bool catching_up;        /* this part of a second, from the return of Redis until everything was collected once */
     int64_t allowance_mkeys; /* thousandths of keys */
     int64_t at_ms;
 };

@@ -3,13 +3,13 @@
  *
  *   MOVED slot host:port   the slot is another node's. The map is changed (cluster_map.h)
  *   ASK slot host:port     this one request may be done there, behind ASKING. The map stays
- *   TRYAGAIN               some of the keys are here, some have moved. When the slot has moved, all will be there
+ *   TRYAGAIN               some of the keys are here, others have moved. When the slot has moved, all will be there
  *   CLUSTERDOWN            no node serves the slot, or this node serves no client
- *   CROSSSLOT              the keys lie in several slots, by a mistake of ours
- * All of these mean that the request was not executed. One error more comes from the middle of a script
- * (TWI_REDIRECT_NON_LOCAL). The file is pure; times and random bits come from the caller. Always true: a store that is
- * sent to and fro follows TWI_REDIRECT_HOPS_MAX times, waiting longer each time. Then it is held, and tries again now
- * and then. */
+ *   CROSSSLOT              the keys are in several slots, because of a mistake of ours
+ * All of these mean that the request was not executed. One more error can come from the middle of a script
+ * (TWI_REDIRECT_NON_LOCAL). The file is pure; times and random bits come from the caller. Always true: a store that
+ * is redirected again and again follows TWI_REDIRECT_HOPS_MAX times, and waits longer each time. Then it is
+ * throttled: it tries again from time to time. */
 #ifndef TWI_SYNC_WIRE_REDIRECT_H
 #define TWI_SYNC_WIRE_REDIRECT_H
 
@@ -58,9 +58,9 @@ struct twi_detour {
 
 /* Notes a redirect of the store. TWI_REDIRECT_NONE and NON_LOCAL are ignored. */
 void twi_detour_note(struct twi_detour *detour, enum twi_redirect_kind kind, int64_t now_ms, uint64_t random);
-/* The owner of the store's slot is unknown. */
+/* Called if the owner of the store's slot is unknown. */
 void twi_detour_hold(struct twi_detour *detour, int64_t now_ms, uint64_t random);
-/* The store got an answer that is no redirect. */
+/* Called if the store got an answer that is no redirect. */
 void twi_detour_end(struct twi_detour *detour);
 
 #endif

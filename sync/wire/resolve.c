@@ -2,8 +2,8 @@
  *
  *   thread: asks --> answered --> rings --> lets go
  *   owner:  begins --> looks whether it is answered, or gives up --> lets go
- * Always true: `found` and `error` are the thread's until it has answered, and the owner's from then on. Who lets go
- * last frees everything. */
+ * Always true: `found` and `error` are the thread's until it has answered, and the owner's from then on. The last
+ * one to let go frees everything. */
 #include "sync/wire/resolve.h"
 
 #include <netdb.h>
@@ -58,7 +58,7 @@ static void *run(void *argument) {
     struct twi_lookup *lookup = argument;
     uint64_t one = 1;
     lookup->error = ask(lookup->host, lookup->port, AI_ADDRCONFIG, &lookup->found);
-    /* R1: releases found and error to twi_lookup_end (R2). Without it the owner could read them half-written. */
+    /* R1: releases found and error to twi_lookup_end (R2). Otherwise the owner could read them half-written. */
     twi_store_release(&lookup->is_answered, true);
     if (lookup->bell >= 0) (void)!write(lookup->bell, &one, sizeof one);
     let_go(lookup);

@@ -11,19 +11,19 @@
 struct addrinfo;
 struct twi_lookup;
 
-/* Reads an address written in digits, at once and without a thread. NULL means `host` is a name. The caller frees the
- * result with freeaddrinfo(). */
+/* Reads an address written in digits, at once and without a thread. Returns NULL if `host` is a name. The caller
+ * frees the result with freeaddrinfo(). */
 struct addrinfo *twi_resolve_digits(const char *host, uint16_t port);
 
 struct twi_lookup *twi_lookup_begin(const char *host,
                                     uint16_t port); /* NULL if there is no memory, or no thread could be made */
-/* Readable from the answer on; -1 if no descriptor was left, and the owner looks from time to time. The look-up closes
- * it. */
+/* The descriptor is readable when there is an answer; -1 if no descriptor was left, and the owner then looks from
+ * time to time. The look-up closes it. */
 int twi_lookup_fd(const struct twi_lookup *lookup);
 /* Returns false if there is no answer yet. Returns true if the look-up is over. The caller then owns `*found`, which is
  * NULL if it failed; `*why` has the reason. */
 bool twi_lookup_end(struct twi_lookup *lookup, struct addrinfo **found, const char **why);
-/* The answer is not needed any more. */
+/* Called if the answer is not needed any more. */
 void twi_lookup_abandon(struct twi_lookup *lookup);
 /* To be called in a forked child, in which the thread does not exist. */
 void twi_lookup_forget(struct twi_lookup *lookup);

@@ -2,10 +2,10 @@
  *
  *   round: seat --answer--> next seat --...--> all were asked, or (for a connection) one has named the master
  *   seat:  REST --> DIALLING --connected--> TALKING --answered, failed, or its time is up--> REST
- * Each seat that still has to get the question may use its share of the remaining time of the round. So a silent one
- * leaves time for the others. A late look is not the sentinel's fault. Its lateness is added, up to nine times
- * timeout_ms a round. Always true: only the seat `sentinel_at()` has an open connection, and only outside REST; a login
- * is wiped from `out` as soon as it went out, and only the first word of an error is kept. */
+ * Each seat that still has to get the question may use its share of the remaining time of the round. So a silent
+ * sentinel leaves time for the others. A late look of ours is not a fault of the sentinel. Its lateness is added, up
+ * to nine times timeout_ms a round. Always true: only the seat `sentinel_at()` has an open connection, and only
+ * outside REST; a login is wiped from `out` as soon as it went out, and only the first word of an error is kept. */
 #include "sync/wire/sentinel.h"
 
 #include "engine/base/check.h"
@@ -15,13 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_FIRST_MS 500    /* after a connection was made, and as much more at random */
+#define LOOK_FIRST_MS 500    /* the interval after a connection was made, and as much more at random */
 #define LOOK_EVERY_MS 9000   /* and up to 2 s more */
 #define STEP_MS 100          /* during a question, how often to check whether the next address has to be tried */
 #define SHARES_OF_TIMEOUT 3u /* a round may last so many times timeout_ms */
 #define CODE_MAX 24          /* of an error's first word */
-#define LATE_MS 5            /* less than that is no lateness */
-#define LATE_TIMES 9         /* of timeout_ms, in one round */
+#define LATE_MS 5            /* a smaller delay is no lateness */
+#define LATE_TIMES 9         /* this many times timeout_ms, in one round */
 
 /* Two texts; an error may quote the name. */
 const struct twi_wire_limits twi_sentinel_limits = {.bytes_max = 4096, .nodes_max = 8, .depth_max = 2};
@@ -94,7 +94,7 @@ static uint64_t random_below(struct twi_sentinels *sentinels, uint64_t below) {
     return (sentinels->random >> 33) % below;
 }
 
-/* Ends the talk with this sentinel. */
+/* Ends the conversation with this sentinel. */
 static void seat_end(struct twi_sentinels *sentinels) {
     if (sentinels->step != REST) sentinels->rules.where->transport->close(sentinel_at(sentinels)->link);
     sentinels->step = REST;
@@ -140,7 +140,7 @@ static enum twi_resolved seat_dial(struct twi_sentinels *sentinels, int64_t now_
     return done > 0 ? seat_connected(sentinels) : TWI_WHERE_NOT_YET;
 }
 
-/* The first word of an error. The rest may quote arguments that were sent. */
+/* Returns the first word of an error. The rest may quote arguments that were sent. */
 static enum twi_resolved seat_refused(struct twi_sentinels *sentinels, const char *what, const struct twi_node *error) {
     twi_check(error->type == TWI_NODE_ERROR);
     char code[CODE_MAX];
@@ -208,7 +208,7 @@ static enum twi_resolved seat_hear(struct twi_sentinels *sentinels, struct twi_e
     }
 }
 
-/* Continues with the sentinel that has the question. UNKNOWN means that it does not name a master. */
+/* Continues with the sentinel that has the question. UNKNOWN means that the sentinel does not name a master. */
 static enum twi_resolved seat_step(struct twi_sentinels *sentinels, int64_t now_ms, struct twi_endpoint *endpoint) {
     twi_check(sentinels->asked < sentinels->count);
     enum twi_resolved where = TWI_WHERE_NOT_YET;
@@ -239,9 +239,8 @@ static void round_begin(struct twi_sentinels *sentinels, enum purpose purpose, i
     for (uint32_t i = 0; i < sentinels->count; i++) sentinels->seats[i].said.port = 0;
 }
 
-/* The lateness of a look does not count, and once in a round there is a while to look once more. This happens not for
- * each late look, because on a busy machine every look is a bit late, and the deadline would move away faster than time
- * passes. */
+/* The lateness of a look does not count, and once in a round there is time for one more look. This does not happen
+ * for each late look: on a busy machine every look is a little late, and the deadline would move faster than time. */
 static void sentinel_note_lateness(struct twi_sentinels *sentinels, int64_t now_ms) {
     int64_t late_ms = now_ms - sentinels->due_ms;
     if (late_ms < LATE_MS) return;

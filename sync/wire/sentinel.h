@@ -1,11 +1,10 @@
 /* sentinel.h -- finds the current master by questions to sentinels, one question to one sentinel at a time.
  *
  * Before a connection is made they get the question in turn, beginning with the one that answered last, until one names
- * the master. That answer is used until the server's ROLE contradicts it. While a connection is open, all get the
+ * the master. That answer is used until the ROLE of the server contradicts it. While a connection is open, all get the
  * question every ten seconds, because a master that was cut off from the sentinels looks alive to clients on its side.
- * If
- * more than half of the URL's sentinels name another one, that one is the master. The file does not rely on messages
- * that sentinels send, because a sentinel that dies with its master sends none.
+ * If more than half of the URL's sentinels name another master, that one is used. The file does not use messages that
+ * sentinels send, because a sentinel that dies with its master sends none.
  * Always true: no call waits; a question to all of them ends within three times `timeout_ms`; each connection to a
  * sentinel carries one question, and is closed after it. */
 #ifndef TWI_SYNC_WIRE_SENTINEL_H
@@ -21,7 +20,7 @@ enum twi_resolved {
 
 /* Whom to ask, and how. */
 struct twi_resolver_rules {
-    const struct twi_where *where; /* outlives everything that is made from the rules */
+    const struct twi_where *where; /* exists longer than everything that is made from the rules */
     int set;                       /* the socket set, as in the transport's create(); -1 if there is none */
     uint32_t timeout_ms;           /* of one answer */
     uint64_t random;               /* so that not all engines ask the same sentinel first */
@@ -53,11 +52,11 @@ enum twi_resolved twi_sentinels_ask(struct twi_sentinels *sentinels, int64_t now
                                     int64_t *again_ms);
 /* The last named endpoint was unreachable, or was no master. The next question goes to another sentinel first. */
 void twi_sentinels_distrust(struct twi_sentinels *sentinels);
-/* The sentinels are not needed for a while, so the round under way ends. */
+/* Called if the sentinels are not needed for a while. The round under way ends. */
 void twi_sentinels_rest(struct twi_sentinels *sentinels);
 
-/* For an open connection. The first is to be called when it opens, the second in each turn from then on. True means
- * that Redis is elsewhere. */
+/* For an open connection. The first is to be called when it opens, the second in each turn from then on. Returns
+ * true if Redis has moved. */
 void twi_sentinels_found(struct twi_sentinels *sentinels, int64_t now_ms);
 bool twi_sentinels_look(struct twi_sentinels *sentinels, int64_t now_ms, const struct twi_endpoint *here);
 int64_t twi_sentinels_look_due_ms(const struct twi_sentinels *sentinels, int64_t now_ms); /* when next */

@@ -1,10 +1,10 @@
 /* socket.c -- a real socket behind the table of socket.h: non-blocking, close-on-exec, no SIGPIPE, TCP_NODELAY.
  *
  *   IDLE --> RESOLVING --> DIALLING --> OPEN          connect() goes as far as it can without waiting
- * Always true: `fd` is open only in DIALLING and OPEN. Each attempt to connect looks the name up, and tries each of its
- * addresses once, in their order. If no name server answers, the addresses of the previous connection are used again.
- * In the socket set are only descriptors that the next call of connect(), send() or recv() looks at: a look-up leaves
- * it when no connection is being made any more, though it continues. */
+ * Always true: `fd` is open only in DIALLING and OPEN. Each attempt to connect looks the name up, and tries each of
+ * its addresses once, in their order. If no name server answers, the addresses of the previous connection are used
+ * again. The socket set contains only descriptors that the next call of connect(), send() or recv() looks at. A
+ * look-up leaves it when no connection is being made any more, although the look-up continues. */
 #include "sync/wire/socket.h"
 
 #include <errno.h>
@@ -34,11 +34,11 @@ struct link {
     int set;                    /* the socket set; -1 if there is none */
     uint32_t fd_known;          /* the events for `fd` in the set */
     uint32_t lookup_known;      /* ... and of the look-up's descriptor */
-    bool wants_write;           /* in OPEN, the last send did not go out whole */
-    char host[TWI_HOST_SIZE];   /* whose addresses are here, or are being looked up */
+    bool wants_write;           /* in OPEN: the last send did not accept all bytes */
+    char host[TWI_HOST_SIZE];   /* the endpoint whose addresses are here, or are being looked up */
     uint16_t port;              /* and to which port they lead */
     struct addrinfo *addresses; /* NULL if not resolved, or a unix socket */
-    struct addrinfo *address;   /* the one being tried */
+    struct addrinfo *address;   /* the address that is being tried */
     bool is_old;                /* the addresses come from a connection that has ended, so the name may have new ones */
     struct twi_lookup *lookup;
     int64_t lookup_ms;        /* when its answer was waited for last */
@@ -59,7 +59,7 @@ static void socket_watch(struct link *link) {
 static void fd_close(struct link *link) {
     if (link->fd < 0) return;
     twi_socket_set_leave(link->set, link->fd, &link->fd_known);
-    close(link->fd); /* EINTR or not, Linux has released it */
+    close(link->fd); /* even after EINTR, Linux has released it */
     link->fd = -1;
     link->wants_write = false;
 }
@@ -109,13 +109,13 @@ static int socket_take(struct link *link, struct addrinfo *found) {
     return 1;
 }
 
-/* No address was found. The old ones serve again, if there are any. */
+/* Called if no address was found. The old addresses are used again, if there are any. */
 static int take_old(struct link *link, const char *why) {
     return link->addresses ? 1 : socket_fail(link, "name", why);
 }
 
-/* Begins to look the name up. 1 means that it was written in digits, or no thread could be made and the old addresses
- * serve. */
+/* Begins to look the name up. Returns 1 if it is in digits, or if no thread could be made and the old addresses are
+ * used. */
 static int lookup_begin(struct link *link, const struct twi_endpoint *endpoint, int64_t now_ms) {
     twi_check(link->lookup == NULL);
     struct addrinfo *found = twi_resolve_digits(endpoint->host, endpoint->port);
@@ -126,7 +126,7 @@ static int lookup_begin(struct link *link, const struct twi_endpoint *endpoint, 
     return 0;
 }
 
-/* 1 if link->addresses is set; 0 if not yet; -1 if it failed. */
+/* Returns 1 if link->addresses is set, 0 if not yet, -1 if it failed. */
 static int lookup_look(struct link *link, int64_t now_ms) {
     twi_check(link->lookup != NULL);
     struct addrinfo *found = NULL;
@@ -157,7 +157,7 @@ static int resolve(struct link *link, const struct twi_endpoint *endpoint, int64
 static void socket_set_up(int fd, int family) {
     int on = 1;
     if (family == AF_UNIX) return;
-    /* Both are optional. Without them replies are slower, or a dead peer is noticed later. */
+    /* Both are optional. Without these options replies are slower, or a dead peer is noticed later. */
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
@@ -200,7 +200,7 @@ static int dial_next(struct link *link, int64_t now_ms, int64_t deadline_ms) {
     return -1;
 }
 
-/* Looks at the attempt under way: 1 connected, 0 not yet, -1 failed (fd is closed). */
+/* Looks at the attempt under way: returns 1 if connected, 0 if not yet, -1 if it failed (fd is then closed). */
 static int dial_look(struct link *link) {
     twi_check(link->fd >= 0);
     struct pollfd pollfd = {.fd = link->fd, .events = POLLOUT};

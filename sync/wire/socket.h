@@ -22,15 +22,15 @@ struct twi_transport {
     int (*fd)(void *ctx, bool *wants_write); /* the descriptor to wait for, or -1; wants_write: for writing, too */
     const char *(*why)(void *ctx);           /* the last error */
 
-    /* Whether the last error comes again until a person changes a certificate or an option. NULL if that is never
-     * so. */
+    /* Returns why the last error will come again until a person changes a certificate or an option. Returns NULL if
+     * it may go away. */
     bool (*is_refused)(void *ctx);
 
-    /* The ctx of one more connection; NULL if there is no memory. `shared` is the common state of all connections of
-     * this kind, a struct twi_tls for TLS (tls.h), NULL for sockets. `set` is the descriptor of a socket set
-     * (base/socket_set.h), -1 if there is none. The connection puts the descriptor for which it waits into that set.
-     * First this is the look-up of a name, then the socket, for writing, too, while it is dialled or full. So a caller
-     * that waits for the set need not call fd(). */
+    /* Returns the ctx of one more connection; NULL if there is no memory. `shared` is the common state of all
+     * connections of this kind, a struct twi_tls for TLS (tls.h), NULL for sockets. `set` is the descriptor of a
+     * socket set (base/socket_set.h), -1 if there is none. The connection puts the descriptor for which it waits
+     * into that set. First this is the look-up of a name, then the socket, for writing, too, while it is dialled or
+     * full. So a caller that waits for the set need not call fd(). */
     void *(*create)(void *shared, int set);
     void (*destroy)(void *ctx); /* what create() made, connected or not; NULL is harmless */
     void (*abandon)(void *ctx); /* the same in a forked child: closes its copy of the descriptor and sends no data */

@@ -33,8 +33,8 @@ struct link {
     bool wants_write; /* OpenSSL has to write before it can continue */
     bool is_full;     /* the last bytes did not go out */
     bool has_heard;   /* Redis has sent data, so a later end is no refusal of TLS */
-    bool is_broken;   /* OpenSSL may not send a farewell */
-    bool is_refused;  /* the fault is the certificate of one side, or the version of TLS */
+    bool is_broken;   /* OpenSSL must not send a farewell */
+    bool is_refused;  /* the certificate of one side, or the version of TLS, is at fault */
     struct twi_tls_peer peer;
     char why[TWI_TLS_REASON_MAX];
 };
@@ -81,7 +81,7 @@ static BIO_METHOD *method_make(void) {
     return method;
 }
 
-/* One for all connections of the process. NULL if there is no memory; the next connection tries again. */
+/* One for all connections of the process. Returns NULL if there is no memory; the next connection tries again. */
 static BIO_METHOD *the_method(void) {
     static _Atomic(BIO_METHOD *) shared;
     BIO_METHOD *found = twi_load_acquire(&shared), *own;
@@ -118,7 +118,7 @@ static bool is_end(unsigned long error) {
 
 /* A call of OpenSSL has failed; a retry would fail, too. */
 static int broken(struct link *link, const char *what, int kind) {
-    unsigned long error = ERR_peek_last_error(); /* the first ones are its causes */
+    unsigned long error = ERR_peek_last_error(); /* the first errors are the causes of the others */
     link->is_broken = true;
     if (kind == SSL_ERROR_SSL && !is_end(error)) {
         twi_tls_peer_reason(&link->peer, error, link->why, sizeof link->why);
@@ -130,7 +130,7 @@ static int broken(struct link *link, const char *what, int kind) {
     return tls_fail(link, what, link->state == SHAKING ? "closed by Redis in the handshake" : "closed by Redis");
 }
 
-/* The event for which OpenSSL waits, by the result of its last call. */
+/* Returns the event for which OpenSSL waits, by the result of its last call. */
 static void tls_watch(struct link *link) {
     twi_socket_wants_write(link->socket, link->wants_write || link->is_full);
 }
@@ -168,7 +168,7 @@ static int tls_begin(struct link *link, const struct twi_endpoint *endpoint) {
     return good ? 0 : begin_failed(link);
 }
 
-/* OpenSSL is sure by now; who comes here without a verified certificate would be our mistake. */
+/* OpenSSL is sure by now; without a verified certificate this would be our mistake. */
 static bool is_verified(struct link *link) {
     if (twi_tls_options_of(link->tls)->insecure) return true;
     X509 *certificate = SSL_get_peer_certificate(link->ssl);
@@ -190,7 +190,7 @@ static int shake(struct link *link) {
     }
     if (done == 1) tls_fail(link, "TLS", "the certificate was not verified");
     if (done != 1) broken(link, "TLS", kind);
-    twi_tls_session_forget(link->tls, link->peer.key); /* it may have been what Redis did not like */
+    twi_tls_session_forget(link->tls, link->peer.key); /* Redis may have refused it */
     ERR_clear_error();
     return -1;
 }

@@ -1,10 +1,10 @@
 /* tls_context.c -- see tls_context.h.
  *
  * `lock` guards the context, the stamps of the files, the sessions and the news; it is locked inside of
- * twi_tls_enter()/leave() only, so that it is free in a forked child. A context in use never changes. Files that were
- * read again make another one, and sessions made with the previous one are dropped, because other authorities accepted
- * them. Always true: OpenSSL's own clean-up at exit() is switched off, as far as we are the first to use it in this
- * process. It would free memory under a thread that still uses it. */
+ * twi_tls_enter()/leave() only, so that it is free in a forked child. A context in use never changes. Files that
+ * were read again make another one, and sessions made with the previous one are dropped, because other authorities
+ * accepted them. Always true: OpenSSL's own clean-up at exit() is switched off, as far as we are the first to use it
+ * in this process. Otherwise OpenSSL would free memory while a thread still uses it. */
 #include "sync/wire/tls_context.h"
 
 #include <errno.h>
@@ -54,7 +54,7 @@ struct twi_tls {
 /* ---- fork -------------------------------------------------------------------------------------------------------- */
 
 static pthread_rwlock_t gate = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
-static pid_t gate_pid; /* whose gate it is; written before there are threads */
+static pid_t gate_pid; /* the context of its gate; written before there are threads */
 
 static void gate_close(void) {
     pthread_rwlock_wrlock(&gate);
@@ -107,8 +107,8 @@ static bool stamp_equals(const struct stamp *a, const struct stamp *b) {
            a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
 }
 
-/* Notes the files as they are now. True means that one is not as it was. Without a file of authorities the system's is
- * looked at. */
+/* Notes the files as they are now. Returns true if one is not as it was. If no file of authorities is given, the
+ * system's is looked at. */
 static bool files_changed(struct twi_tls *tls) {
     bool changed = false;
     for (enum file file = CA; file < FILES; file++) {
@@ -138,7 +138,7 @@ static bool refuse_file(const struct twi_tls *tls, enum file file, char *error, 
     return context_refuse(error, size, fields[file], text);
 }
 
-/* A key that is encrypted. No password is requested, least of all from a terminal. */
+/* Called for an encrypted key. No password is requested, because no person may be at a terminal. */
 static int no_password(char *out, int room, int is_writing, void *asked) {
     (void)out, (void)room, (void)is_writing;
     *(bool *)asked = true;
@@ -187,8 +187,8 @@ static SSL_CTX *context_make(struct twi_tls *tls, char *error, size_t size) {
         context_refuse(error, size, "TLS", "no memory");
         return NULL;
     }
-    /* The bytes to send may have moved in memory by the time they are sent again, and there may be more of them.
-     * Buffers are not kept while a connection is idle, because they need 38 KB each, and have data in them. */
+    /* When bytes are sent again, they may have moved in memory, and there may be more of them. Buffers are not kept
+     * while a connection is idle, because they need 38 KB each, and have data in them. */
     SSL_CTX_set_mode(context,
                      SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
@@ -220,7 +220,7 @@ static struct session **session_find(struct twi_tls *tls, const char *key) {
     return at;
 }
 
-/* Redis grants a session. OpenSSL calls this while it reads. Returns 1 if the session is ours now. */
+/* Called when Redis grants a session. OpenSSL calls this while it reads. Returns 1 if the session now belongs to us. */
 static int session_new(SSL *ssl, SSL_SESSION *granted) {
     SSL_CTX *context = SSL_get_SSL_CTX(ssl);
     struct twi_tls *tls = SSL_CTX_get_app_data(context);
@@ -309,7 +309,7 @@ struct twi_tls_counts twi_tls_counts(const struct twi_tls *tls) {
 
 /* ---- the context of now ------------------------------------------------------------------------------------------ */
 
-/* Under the lock. Whoever reads the key is this client to Redis. */
+/* Under the lock. Otherwise whoever reads the key could act as this client. */
 static void warn_of_key(struct twi_tls *tls) {
     struct stat status;
     char mode[40];

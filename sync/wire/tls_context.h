@@ -29,9 +29,9 @@ struct twi_tls_counts {
 
 struct twi_tls; /* opaque */
 
-/* Returns NULL if an option is wrong; `error` then names it and the reason. */
+/* Returns NULL if an option is wrong; `error` then names the option and the reason. */
 struct twi_tls *twi_tls_create(const struct twi_tls_options *options, char *error, size_t error_size);
-/* Every connection is gone. NULL is harmless. */
+/* No connection may exist any more. NULL is harmless. */
 void twi_tls_destroy(struct twi_tls *tls);
 /* To be called in a forked child, before any other TLS function. Harmless elsewhere. */
 void twi_tls_forked(void);
@@ -52,15 +52,15 @@ void twi_tls_leave(void);
 
 /* The functions from here on are called between the two. */
 
-/* The context of a connection that begins now; changed files are read. The caller frees it, and names its peer
- * (tls_peer.h) to it. NULL if there is no memory. */
+/* Returns the context of a connection that begins now; changed files are read. The caller frees it, and names its
+ * peer (tls_peer.h) to it. Returns NULL if there is no memory. */
 struct ssl_ctx_st *twi_tls_context(struct twi_tls *tls);
 const struct twi_tls_options *twi_tls_options_of(const struct twi_tls *tls);
-/* The session of the last connection to that endpoint, made with that context; NULL if there is none. The caller frees
- * it. */
+/* Returns the session of the last connection to that endpoint, made with that context; NULL if there is none. The
+ * caller frees it. */
 struct ssl_session_st *twi_tls_session(struct twi_tls *tls, const struct ssl_ctx_st *context, const char *key);
 void twi_tls_session_forget(struct twi_tls *tls, const char *key);
-/* A handshake was completed. */
+/* Called when a handshake was completed. */
 void twi_tls_shaken(struct twi_tls *tls, bool resumed);
 void twi_tls_refuse(struct twi_tls *tls);
 

@@ -11,10 +11,10 @@ struct twi_tls_options {
     const char *cert_file;   /* our certificate, and those that lead to its authority */
     const char *key_file;    /* the key of cert_file */
     const char *server_name; /* the name that every certificate must have; the host's if not given */
-    bool insecure;           /* certificates are not looked at */
+    bool insecure;           /* certificates are not checked */
 };
 
-/* For a connection without TLS. False means that an option is given all the same, and `error` names it. Whoever gave it
+/* For a connection without TLS. Returns false if an option is given, and `error` then names it. Whoever gave it
  * assumes that TLS is used. */
 bool twi_tls_options_are_unset(const struct twi_tls_options *options, char *error, size_t error_size);
 

@@ -36,7 +36,7 @@ bool twi_tls_peer_expect(struct twi_tls_peer *peer, SSL *ssl) {
 
 /* ---- the contents of a certificate ------------------------------------------------------------------------------- */
 
-/* Appends bytes of a certificate, made harmless; behind others a comma. */
+/* Appends bytes of a certificate, made harmless, after a comma if there are others. */
 static void peer_append(char *out, size_t room, const unsigned char *bytes, size_t size) {
     size_t used = strlen(out);
     if (used + 8 >= room) return;
@@ -130,7 +130,7 @@ static void certificate_reason(const struct twi_tls_peer *peer, char *out, size_
                  names, peer->name);
         return;
     case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
-    case X509_V_ERR_CERT_SIGNATURE_FAILURE: /* by another authority of the same name */
+    case X509_V_ERR_CERT_SIGNATURE_FAILURE: /* the authority has the same name and is another one */
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
     case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:

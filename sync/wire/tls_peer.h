@@ -29,7 +29,7 @@ struct twi_tls_peer {
 
 /* `server_name` is used if the endpoint names no other. */
 void twi_tls_peer_make(struct twi_tls_peer *peer, const struct twi_endpoint *endpoint, const char *server_name);
-/* Tells OpenSSL what to request. False if there is no memory. */
+/* Tells OpenSSL what to request. Returns false if there is no memory. */
 bool twi_tls_peer_expect(struct twi_tls_peer *peer, struct ssl_st *ssl);
 /* The callback of the verification. It only notes the fault, and does not change the result. */
 int twi_tls_peer_note(int is_good, struct x509_store_ctx_st *store);

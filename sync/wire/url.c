@@ -1,5 +1,5 @@
-/* url.c -- reads a Redis URL. The parser is strict. It refuses whatever it does not understand, and names it. So a
- * typing error never becomes a connection to another server.
+/* url.c -- reads a Redis URL. The parser is strict. It refuses everything that it does not understand, and names it. So
+ * a typing error never becomes a connection to another server.
  * Always true: no part of the user name or the password reaches the error text. */
 #include "sync/wire/url.h"
 
@@ -126,7 +126,7 @@ static const char *parse_login(struct span *rest, struct twi_url *url) {
 
 static const char bad_port[] = "the port must be a number from 1 to 65535";
 
-/* Where the next host of `hosts` begins. */
+/* Returns where the next host of `hosts` begins. */
 static size_t hosts_end(const struct twi_url *url) {
     if (url->seed_count == 0) return 0;
     size_t last = url->seeds[url->seed_count - 1].host_at;

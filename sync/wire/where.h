@@ -20,10 +20,10 @@ struct twi_where {
 };
 
 /* Reads redis_url, redis_tls_*, redis_password, sentinel_user and sentinel_password. The callbacks and the texts of
- * the sentinels' login outlive `where`. False means `error` names the refused option. The caller frees `where` in
- * any case. */
+ * the sentinels' login must exist longer than `where`. Returns false if `error` names the refused option. The caller
+ * frees `where` in any case. */
 bool twi_where_read(struct twi_where *where, const tw_options *options, char *error, size_t error_size);
-/* Also one that is all zero. Every connection is gone. */
+/* It may be all zero. No connection may exist any more. */
 void twi_where_free(struct twi_where *where);
 
 #endif

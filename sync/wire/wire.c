@@ -47,7 +47,7 @@ void twi_bytes_add(struct twi_bytes *bytes, const void *data, size_t size) {
     if (size == 0 || !bytes_make_room(bytes, size)) return;
     memcpy(bytes->data + bytes->size, data, size);
     bytes->size += size;
-    bytes->data[bytes->size] = '\0'; /* a parser of numbers stops here */
+    bytes->data[bytes->size] = '\0'; /* a parser of numbers stops at it */
 }
 
 void twi_bytes_drop_front(struct twi_bytes *bytes, size_t size) {
@@ -128,7 +128,7 @@ static uint32_t depth_of(const redisReadTask *task) {
     return depth;
 }
 
-/* Appends a node. NULL past a bound, or no memory; hiredis then reports an error. */
+/* Appends a node. Returns NULL beyond a bound, or without memory; hiredis then reports an error. */
 static struct twi_node *node_add(const redisReadTask *task, enum twi_node_type type) {
     struct twi_reader *reader = task->privdata;
     uint32_t depth = depth_of(task);
@@ -145,7 +145,7 @@ static enum twi_node_type text_type(int type) {
     return type == REDIS_REPLY_STATUS ? TWI_NODE_STATUS : TWI_NODE_STRING;
 }
 
-/* hiredis needs any pointer but NULL for an element. Each of these functions returns the reader. */
+/* hiredis needs any pointer except NULL for an element. Each of these functions returns the reader. */
 static void *on_string(const redisReadTask *task, char *data, size_t size) {
     struct twi_reader *reader = task->privdata;
     if (task->type != REDIS_REPLY_STRING && task->type != REDIS_REPLY_STATUS && task->type != REDIS_REPLY_ERROR)
@@ -227,7 +227,7 @@ struct twi_reader *twi_reader_create(const struct twi_wire_limits *limits) {
         return NULL;
     }
     reader->parser->privdata = reader;
-    reader->parser->maxbuf = 0; /* hiredis asserts that shrinking an idle buffer succeeds; without memory it fails */
+    reader->parser->maxbuf = 0; /* hiredis asserts that an idle buffer can shrink; without memory it cannot */
     return reader;
 }
 
@@ -306,7 +306,7 @@ bool twi_node_i64(const struct twi_node *node, int64_t *value) {
     return true;
 }
 
-/* A text of more digits than 64 bits have. */
+/* Checks for a text with more digits than a number of 64 bits. */
 static bool is_beyond(const struct twi_node *node) {
     if (node->type != TWI_NODE_STRING || node->size < 2) return false;
     size_t digits = node->text[0] == '-';

@@ -33,7 +33,7 @@ struct twi_script_source {
 
 /* ---- commands ---------------------------------------------------------------------------------------------------- */
 
-void twi_wire_begin(struct twi_bytes *out, size_t argument_count); /* then exactly that many of: */
+void twi_wire_begin(struct twi_bytes *out, size_t argument_count); /* then exactly that many calls of: */
 void twi_wire_put(struct twi_bytes *out, const void *data, size_t size);
 void twi_wire_put_text(struct twi_bytes *out, const char *text);
 /* Begins a call of a script by its SHA-1, or with its text if Redis may not have it cached (`eval`). Exactly `count`
@@ -46,7 +46,7 @@ void twi_wire_put_u64(struct twi_bytes *out, uint64_t value);
 
 enum twi_wire {
     TWI_WIRE_DONE, /* a whole reply */
-    TWI_WIRE_MORE, /* keep the bytes, read on */
+    TWI_WIRE_MORE, /* the bytes are kept; read more */
     TWI_WIRE_BAD   /* not the protocol, or past a bound; drop the connection, the outcome of its requests is unknown */
 };
 
@@ -71,19 +71,19 @@ struct twi_wire_limits {
 struct twi_reader;
 struct twi_reader *twi_reader_create(const struct twi_wire_limits *limits); /* NULL if there is no memory */
 void twi_reader_free(struct twi_reader *reader);
-/* Takes bytes that were received. False if there is no memory, or more bytes are waiting than `bytes_max`. */
+/* Takes bytes that were received. Returns false if there is no memory, or more bytes are waiting than `bytes_max`. */
 bool twi_reader_feed(struct twi_reader *reader, const void *data, size_t size);
 /* Returns the next reply. Its nodes are valid until the next call with this reader. After BAD it always returns BAD. */
 enum twi_wire twi_reader_next(struct twi_reader *reader, const struct twi_node **nodes, size_t *count);
 
-/* Is the node's text this word, or does it begin with this word and a space? */
+/* Returns true if the text of the node is this word, or begins with this word and a space. */
 bool twi_node_is(const struct twi_node *node, const char *word);
 /* Reads an INTEGER, or a STRING of digits, as a whole number. Returns false if the node is neither. The unsigned form
  * reads a STRING only. */
 bool twi_node_i64(const struct twi_node *node, int64_t *value);
 bool twi_node_u64(const struct twi_node *node, uint64_t *value);
-/* The same, and whatever is greater or less becomes the bound. Every number with which the engine computes is read by
- * one of these, because a reply may contain any number. The sum of three counts fits in 64 bits. */
+/* Does the same, but a number beyond a bound becomes the bound. Every number with which the engine computes is read
+ * by one of these, because a reply may contain any number. The sum of three counts fits in 64 bits. */
 #define TWI_NODE_COUNT_MAX ((INT64_C(1) << 61) - 1) /* TW_COUNT_MAX */
 #define TWI_NODE_TIME_MAX_MS (INT64_C(1) << 50)     /* some 35,000 years since 1970 */
 #define TWI_NODE_PAUSE_MAX_MS INT64_C(60000)        /* bound on a wrong value; only 60,000 engines need more */

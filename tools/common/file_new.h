@@ -15,7 +15,7 @@ struct file_new {
 
 /* Makes the file, with the mode that the umask allows. Returns false on an error; errno then has the reason. */
 bool file_new_begin(struct file_new *file, const char *path);
-/* False means errno. */
+/* Returns false on an error; errno then has the reason. */
 bool file_new_write(struct file_new *file, const void *bytes, size_t size);
 /* Gives it its name, if it is whole; otherwise removes it. It is closed in any case. Returns false on an error, also an
  * earlier one; errno then has the reason. */

@@ -35,7 +35,7 @@ void page_free(struct page *page);
 
 /* Columns of a text on a terminal, as the locale's characters are wide. */
 size_t page_columns(const char *text, size_t size);
-/* How many bytes of the text fit into the columns; `*used` is the number of their columns. */
+/* Returns how many bytes of the text fit into the columns; `*used` is the number of their columns. */
 size_t page_fitting(const char *text, size_t size, size_t columns, size_t *used);
 
 #endif

@@ -13,14 +13,14 @@
 bool stop_begin(void);
 /* The first signal that came, or 0. Cheap; the main thread only. */
 int stop_signal(void);
-/* Whether a signal came that the main thread has seen. Any thread. */
+/* Returns whether a signal came that the main thread has seen. Any thread. */
 bool stop_came(void);
 /* "SIGINT" or "SIGTERM", if one came. */
 const char *stop_name(void);
 /* From here on the first signal ends a write that waits for its reader. Without effect if one came before. Then the
  * next one ends the process. The main thread, when the threads that it started have ended. */
 void stop_interrupts(void);
-/* Whether a signal came after stop_interrupts(). */
+/* Returns whether a signal came after stop_interrupts(). */
 bool stop_interrupted(void);
 /* Waits until `fd` (-1 if there is none) is readable, a signal came, or the time is over (-1 for no limit). Returns
  * true if `fd` is readable or at its end. */

@@ -43,7 +43,7 @@ struct counter {
     char joined[COUNTER_BATCH * TW_KEY_SIZE_MAX]; /* each item of the batch has its part; an element needs no batch */
 };
 
-/* NULL means no memory. `rule` and `windows` outlive it. */
+/* Returns NULL if no memory. `rule` and `windows` outlive it. */
 struct counter *counter_new(tw_family *family, const struct line_rule *rule, int64_t window_ms,
                             struct windows_shared *windows);
 /* The shared set was cleared. This counter forgets which windows it noted there. */

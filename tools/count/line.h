@@ -21,7 +21,7 @@ extern const char line_is_head[];
 const char *line_parse(const struct line_rule *rule, struct line_head *head, const char *text, size_t size,
                        struct line *line, char *joined);
 
-/* Whether a file that begins so has a head, which the lines below it cannot be read without. */
+/* Returns whether a file that begins so has a head, which the lines below it cannot be read without. */
 bool line_has_head(const struct line_rule *rule, const char *text, size_t size);
 /* Changes the head by the last line of the text that names columns. Returns true if there was one. */
 bool line_head_take(const struct line_rule *rule, struct line_head *head, const char *text, size_t size);

@@ -131,7 +131,7 @@ static const char *lead_take(struct lead *lead, const struct line_word *words, s
     return NULL;
 }
 
-/* Whether there is a host in front, if the format does not state it. */
+/* Returns whether there is a host in front, if the format does not state it. */
 static const char *lead_guess(struct lead *lead, const struct line_word *words, size_t count, const char *end) {
     if (count < 2) return no_client;
     tw_key first = words[0].text, second = words[1].text;

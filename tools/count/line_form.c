@@ -166,7 +166,7 @@ static size_t times(tw_key text, char c) {
     return count;
 }
 
-/* The form of a line of this format. NULL if it has none of the forms. */
+/* The form of a line of this format. Returns NULL if it has none of the forms. */
 static const struct form *form_choose(enum line_format format, const struct words *words) {
     const struct line_word *word;
     switch (format) {

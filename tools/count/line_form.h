@@ -17,7 +17,7 @@ struct line_word {
 
 /* Returns NULL on success. `at` is not a space and lies before `end`. */
 const char *line_word_read(const char *at, const char *end, struct line_word *word);
-/* The quote that ends the text; `at` is behind the one that begins it. NULL if it has none. */
+/* The quote that ends the text; `at` is behind the one that begins it. Returns NULL if it has none. */
 const char *line_quote_end(const char *at, const char *end);
 
 /* Writes the text of JSON at `at` without its escapes, which is never longer. Returns its size; SIZE_MAX means that an

@@ -113,7 +113,7 @@ static bool is_within(const struct line_name *name, const char *path, size_t siz
     return name->size > size && name->text[size] == '.' && memcmp(name->text, path, size) == 0;
 }
 
-/* True if a field or the time is a member of the object that has this path. */
+/* Returns true if a field or the time is a member of the object that has this path. */
 static bool is_searched(const struct line_rule *rule, const char *path, size_t size) {
     if (is_within(&rule->time_name, path, size)) return true;
     for (size_t i = 0; i < line_field_count(rule); i++)

@@ -10,7 +10,7 @@
  * `*is_piece` becomes true if the runtime has cut the line (P). Then the rest of it follows in another one. */
 size_t line_prefix_cri(const char *text, size_t size, bool *is_piece);
 
-/* Whether line_prefix_cri() is worth a look. */
+/* Returns whether line_prefix_cri() is worth a look. */
 static inline bool line_prefix_may_be_cri(const char *text, size_t size) {
     return size > 30 && text[4] == '-' && text[10] == 'T';
 }

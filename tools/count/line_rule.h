@@ -137,7 +137,7 @@ extern const char line_left_out[];
 
 /* Civil time to Unix seconds in the proleptic Gregorian calendar, arguments in range (month 1..12, day 1..31). */
 int64_t line_unix_s(int64_t year, unsigned month, unsigned day, unsigned hour, unsigned minute, unsigned second);
-/* True if the calendar has this day. */
+/* Returns true if the calendar has this day. */
 bool line_date_is_valid(unsigned year, unsigned month, unsigned day);
 /* A time of a web server's log; one of ISO 8601; one of these or Unix time, of any size (line_time.c). */
 bool line_time_web(const char *text, size_t size, int64_t *unix_ms);
@@ -164,13 +164,13 @@ bool line_number_read(const char *text, size_t size, double *number);
 /* field_at[i] is the text of the condition's i-th field. */
 bool line_where_holds(const struct line_rule *rule, const tw_key *field_at);
 
-/* Whether the library can count this moment. Otherwise returns the error of the line. */
+/* Returns whether the library can count this moment. Otherwise returns the error of the line. */
 static inline bool line_time_counts(int64_t unix_ms) {
     return (uint64_t)unix_ms - (uint64_t)LINE_MS_MIN <= LINE_MS_MAX - LINE_MS_MIN;
 }
 extern const char line_time_uncounted[];
 
-/* How many fields of a line the rule needs, for the key, the element and the conditions. */
+/* Returns how many fields of a line the rule needs, for the key, the element and the conditions. */
 static inline size_t line_field_count(const struct line_rule *rule) {
     return (size_t)rule->field_count + rule->element_count + rule->where_count;
 }

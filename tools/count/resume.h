@@ -17,7 +17,7 @@ void resume_run(const struct plan *plan, tw_engine *engine, tw_family *family, s
                 struct result *result);
 /* Opens the family of the positions. Returns false after a message on standard error. */
 bool resume_positions_open(tw_engine *engine, tw_family **positions);
-/* Whether runs with --resume have begun the batch. An engine with a separate thread. */
+/* Returns whether runs with --resume have begun the batch. An engine with a separate thread. */
 tw_status resume_has_begun(tw_family *positions, const char *name, bool *has_begun);
 
 #endif

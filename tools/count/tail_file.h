@@ -38,7 +38,7 @@ enum tail_got { TAIL_GOT, TAIL_NOTHING, TAIL_END, TAIL_CUT, TAIL_ERROR };
  * that no more will come (a pipe). TAIL_CUT means that the file is not the one that was read. TAIL_ERROR means an
  * error, with its reason in errno. Never blocks. */
 enum tail_got tail_file_read(struct tail_file *file);
-/* Whether what `fd` names begins with all that was read of `file`, as far as that is known. */
+/* Returns whether what `fd` names begins with all that was read of `file`, as far as that is known. */
 bool tail_file_continues(const struct tail_file *file, int fd);
 /* Back to the start, as if the file had not been read. */
 void tail_file_rewind(struct tail_file *file);

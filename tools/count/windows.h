@@ -27,8 +27,8 @@ int64_t windows_start(int64_t unix_ms, int64_t window_ms, int64_t utc_offset_ms)
 /* Returns false if there is no memory; then the set is unchanged. */
 bool windows_add(struct windows *windows, int64_t start_ms);
 bool windows_holds(const struct windows *windows, int64_t start_ms);
-/* The starts in ascending order; the caller frees them. NULL if there are none, or no memory (`*count` is the size of
- * the set). */
+/* The starts in ascending order; the caller frees them. Returns NULL if there are none, or no memory (`*count` is
+ * the size of the set). */
 int64_t *windows_sorted(const struct windows *windows, size_t *count);
 void windows_free(struct windows *windows);
 

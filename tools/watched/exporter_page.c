@@ -65,7 +65,7 @@ static bool is_of(struct exporter_text sample, struct exporter_text metric) {
     return false;
 }
 
-/* Whether it is one of the library's metrics, and not another program's, or one that the exporter adds. */
+/* Returns whether it is one of the library's metrics, and not another program's, or one that the exporter adds. */
 static bool is_own(struct exporter_text metric) {
     static const char prefix[] = "tallywheel_", ours[] = "tallywheel_exporter_";
     return metric.size > sizeof prefix - 1 && memcmp(metric.at, prefix, sizeof prefix - 1) == 0 &&

@@ -22,7 +22,7 @@ struct exporter_source {
     const char *socket;
 };
 
-/* Whether the page can be joined with others. It is whole, and each of its lines is understood. */
+/* Returns whether the page can be joined with others. It is whole, and each of its lines is understood. */
 bool exporter_page_is_sound(const char *page, size_t size);
 /* Joins sound pages. Ends early if a signal comes. Then the page is not whole. */
 void exporter_join(const struct exporter_source *sources, size_t count, struct sink *out);

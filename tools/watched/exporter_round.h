@@ -21,7 +21,7 @@ struct exporter {
 
 struct exporter_round;
 
-/* Looks which sockets there are, and asks them. NULL means no memory, or no descriptor. */
+/* Looks which sockets there are, and asks them. Returns NULL if no memory, or no descriptor. */
 struct exporter_round *exporter_begin(const struct exporter *exporter);
 /* Readable when exporter_step() has something to do; or after so many milliseconds. */
 int exporter_fd(const struct exporter_round *round);
