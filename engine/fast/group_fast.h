@@ -26,7 +26,6 @@ TWI_HOT_CODE TWI_INLINE void TWI_HOT_OWN(stage)(const tw_engine *engine, struct 
     staged->hash = TWI_HOT_HASH(engine, key);
     staged->line = hot_line_of(&engine->arena, generation, staged->hash);
     __builtin_prefetch((void *)(uintptr_t)staged->line.words, 0);
-    twi_area_ask(generation, staged->hash, key.size > TWI_KEY_INLINE, TWI_HOT_SYNCED);
 }
 
 /* For a key that is not plain. Does the same as tw_add() for that key, inside the section of the group. */

@@ -26,34 +26,43 @@ static uint32_t unit_lines(bool synced, uint32_t lines) {
 
 /* ---- records ---- */
 
-static struct twi_cell *take_at(struct twi_generation *generation, uint32_t place, uint32_t size, uint64_t *meta) {
+static struct twi_cell *take_at(struct twi_generation *generation, uint32_t place, size_t key_size) {
     const struct twi_area *area = &generation->area;
     uint32_t index = place % area->per_chunk, lines = area->lines;
     bool synced = generation->synced;
     if (index >= area->per_chunk - unit_records(synced, lines)) return NULL; /* the head of the next chunk is there */
     struct twi_cell *cell = (struct twi_cell *)((unsigned char *)generation + area->first +
                                                 twi_area_distance(place, lines, synced) * TWI_LINE_BYTES);
-    *meta = (uint64_t)index << TWI_META_INDEX_SHIFT | (uint64_t)(lines - 1) << TWI_META_KIND_SHIFT |
-            (synced ? TWI_META_COLD : 0);
-    uint64_t found = 0;
+    uint64_t found = 0, meta = (uint64_t)index << TWI_META_INDEX_SHIFT | (uint64_t)(lines - 1) << TWI_META_KIND_SHIFT |
+                               (synced ? TWI_META_COLD : 0);
     /* relaxed, because no other thread has written to the record, and T6 publishes the record */
-    if (twi_load_relaxed(&cell->meta) != 0 || !twi_cas_relaxed(&cell->meta, &found, *meta | size)) return NULL;
+    if (twi_load_relaxed(&cell->meta) != 0 || !twi_cas_relaxed(&cell->meta, &found, meta | key_size)) return NULL;
     return cell;
 }
 
-struct twi_cell *twi_area_take(struct twi_generation *generation, const struct twi_lookup_key *lookup, uint32_t kind,
-                               uint32_t looks, uint64_t *meta) {
+/* Returns the place whose record is prefetched together with the record at `place`. It may be outside the area. */
+static uint32_t place_next_to(const struct twi_generation *generation, uint32_t place) {
+    const struct twi_area *area = &generation->area;
+    if (generation->synced || area->lines != 1) return place ^ 1;
+    uintptr_t at = (uintptr_t)generation + (uintptr_t)area->first + (uintptr_t)place * TWI_LINE_BYTES;
+    return (at & TWI_LINE_BYTES) != 0 ? place - 1 : place + 1;
+}
+
+struct twi_cell *twi_area_take(struct twi_generation *generation, uint32_t half_of_hash, size_t key_size, uint32_t kind,
+                               uint32_t looks) {
     const struct twi_area *area = &generation->area;
     uint32_t places = twi_load_acquire(&area->places[kind != 0]); /* H2, pairs with H1: the chunks have their heads */
     if (places == 0 || area->lines != kind + 1) return NULL;
-    uint32_t size = (uint32_t)lookup->key.size;
-    struct twi_cell *cell = take_at(generation, (uint32_t)twi_area_place(lookup->place, places), size, meta);
-    for (; cell == NULL && looks != 0; looks--) {
-        if (twi_load_relaxed(&generation->area_cursor) >= places) return NULL;
-        uint32_t next = twi_add_relaxed(&generation->area_cursor, 1);
-        if (next >= places) return NULL;
-        cell = take_at(generation, next, size, meta);
-    }
+    uint32_t place = (uint32_t)twi_area_place(half_of_hash, places), neighbour;
+    struct twi_cell *cell = take_at(generation, place, key_size);
+    if (cell != NULL) return cell;
+    neighbour = place_next_to(generation, place);
+    if (neighbour < places && (cell = take_at(generation, neighbour, key_size)) != NULL) return cell;
+    uint32_t next = twi_load_relaxed(&generation->area_cursor);
+    if (next >= places) return NULL;
+    uint32_t end = looks < places - next ? next + looks : places;
+    while (cell == NULL && next < end) cell = take_at(generation, next++, key_size);
+    twi_store_relaxed(&generation->area_cursor, next); /* another thread may move it back, so some looks are repeated */
     return cell;
 }
 

@@ -2,10 +2,12 @@
  *
  *   | head | record | record | ... | head | record | ...    chunks in one row, all of one size, of one kind of record
  *
- * The hash of a key names a place in the area. A new key gets the record at its place, or otherwise the next free
- * record from a cursor on, or otherwise a record outside the area, as in any window. So a look-up can prefetch the line
- * at the place together with the line of slots. For three keys of five, both waits then overlap. For the other keys the
- * prefetch is useless.
+ * The hash of a key names a place in the area. A new key gets the record at its place, or the one next to it, or
+ * otherwise the next free record from a cursor on, or otherwise a record outside the area, as in any window. So a
+ * look-up can prefetch both records together with the line of slots. For two keys of three and more, all waits then
+ * overlap. For the other keys the prefetch is useless. Two short records next to each other are a pair of lines of which
+ * the first is even, because many processors load such lines together anyway. A prefetch of four records takes lines
+ * away from other threads (docs/SPEED.md).
  * The area has one kind of record, the kind that most keys need. A window that is made by a forecast gets its area
  * before it is shared. A small window for which only a number of keys was announced gets its area from a thread that
  * inserts. This happens after a few keys, which decide the kind. A large one gets its area at once, for short keys.
@@ -18,6 +20,8 @@
 #include "engine/table/layout.h"
 
 #define TWI_AREA_KEYS_MIN 20u /* fewer keys need only few lines anyway */
+/* So few long records are in the cache. There a useless prefetch costs more than the others save. */
+#define TWI_AREA_SMALL 4096u
 #define TWI_AREA_LINES_MAX 4u /* the most lines of a record of an area; its kind is one less than its lines */
 
 /* Returns the distance of a place from the first record, in lines. `lines` is the size of a record. */
@@ -29,29 +33,45 @@ TWI_INLINE uint64_t twi_area_distance(uint64_t place, uint32_t lines, bool synce
 TWI_INLINE uint64_t twi_area_place(uint32_t half_of_hash, uint32_t places) {
     return (uint64_t)half_of_hash * places >> 32;
 }
-/* Prefetches the record at the place of a key, if there is an area for this kind of key. */
+/* Prefetches the records at the place of a key and next to it, if there is an area for this kind of key. */
 TWI_INLINE void twi_area_ask(const struct twi_generation *generation, uint64_t hash, bool is_long, bool synced) {
     const struct twi_area *area = &generation->area;
     uint64_t places = twi_load_acquire(&area->places[is_long]); /* H2, pairs with H1: the area is complete */
     if (places == 0) return;
     const char *at = (const char *)generation + area->first;
-    if (!is_long && !synced) { /* any byte of the line can be used */
-        __builtin_prefetch(at + ((uint32_t)hash * places >> 26), 1);
+    if (!is_long && !synced) { /* any byte of a line can be used */
+        at += (uint32_t)hash * places >> 26;
+        __builtin_prefetch(at);
+        __builtin_prefetch((const char *)((uintptr_t)at ^ TWI_LINE_BYTES));
         return;
     }
-    uint32_t lines = is_long ? area->lines : 1;
-    at += twi_area_distance(twi_area_place((uint32_t)hash, (uint32_t)places), lines, synced) * TWI_LINE_BYTES;
-    __builtin_prefetch(at, 1);
-    if (is_long) __builtin_prefetch(at + TWI_LINE_BYTES);
+    uint64_t place = twi_area_place((uint32_t)hash, (uint32_t)places);
+    if (!is_long) {
+        at += twi_area_distance(place & ~UINT64_C(1), 1, true) * TWI_LINE_BYTES;
+        __builtin_prefetch(at);
+        __builtin_prefetch(at + 2 * TWI_LINE_BYTES);
+        return;
+    }
+    uint32_t lines = area->lines;
+    bool is_small = places < TWI_AREA_SMALL;
+    at += (is_small ? place : place & ~UINT64_C(1)) * lines * TWI_LINE_BYTES;
+    __builtin_prefetch(at);
+    __builtin_prefetch(at + TWI_LINE_BYTES);
+    if (is_small) return;
+    __builtin_prefetch(at + 2 * TWI_LINE_BYTES);
+    __builtin_prefetch(at + 3 * TWI_LINE_BYTES);
+    if (lines == 2) return;
+    __builtin_prefetch(at + 4 * TWI_LINE_BYTES);
+    __builtin_prefetch(at + 5 * TWI_LINE_BYTES);
 }
 
-/* Takes a free record of the area for a key of that kind. The record is at the key's place, or elsewhere, found after
- * at most TWI_AREA_LOOKS looks. Returns NULL if there is none. *meta becomes the index and kind of the record. Its meta
- * is not 0. */
+/* Takes a free record of the area for a key of that kind. The record is at the key's place or next to it, or elsewhere,
+ * found after at most `looks` looks. Returns NULL if there is none. The meta word of the record becomes its index and
+ * kind, and the size of the key. */
 #define TWI_AREA_LOOKS 32u        /* the most looks before the thread takes a spare record from elsewhere */
 #define TWI_AREA_LOOKS_LONG 1024u /* the most looks before the thread takes memory for more records */
-struct twi_cell *twi_area_take(struct twi_generation *generation, const struct twi_lookup_key *lookup, uint32_t kind,
-                               uint32_t looks, uint64_t *meta);
+struct twi_cell *twi_area_take(struct twi_generation *generation, uint32_t half_of_hash, size_t key_size, uint32_t kind,
+                               uint32_t looks);
 
 /* How many keys of a window will use its area, and how many lines their records need. */
 struct twi_area_forecast {

@@ -97,8 +97,10 @@ TWI_INLINE struct twi_cell *twi_insert_take(const struct twi_insert *insert, boo
     uint32_t kind = size <= TWI_KEY_INLINE ? 0 : twi_kind_for(size, synced);
     struct twi_cell *cell = NULL;
     if (twi_load_relaxed(&generation->area.places[kind != 0]) != 0)
-        cell = twi_area_take(generation, &insert->lookup, kind, TWI_AREA_LOOKS, meta);
-    return cell != NULL ? cell : twi_record_take_next(insert->arena, generation, kind, synced, meta);
+        cell = twi_area_take(generation, insert->lookup.place, size, kind, TWI_AREA_LOOKS);
+    if (cell == NULL) return twi_record_take_next(insert->arena, generation, kind, synced, meta);
+    *meta = twi_load_relaxed(&cell->meta);
+    return cell;
 }
 
 /* Inserts a key of a plain window at the place where the caller's look-up ended. Returns NULL if that is not

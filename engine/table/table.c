@@ -112,21 +112,22 @@ static struct twi_cell *take_spare(const struct twi_insert *insert, uint32_t kin
 
 /* Returns a complete record for the key, which is not published yet. Returns NULL if there is no memory. */
 static struct twi_cell *prepare_record(const struct twi_insert *insert) {
-    uint32_t kind = twi_kind_for(insert->lookup.key.size, insert->generation->synced);
-    struct twi_cell *cell;
-    uint64_t meta;
-    if (twi_unlikely(twi_load_relaxed(&insert->generation->announced) != 0))
-        twi_area_decide(insert->arena, insert->generation);
-    if (twi_unlikely(twi_load_relaxed(&insert->generation->aside.spares) != 0) &&
-        (cell = take_spare(insert, kind)) != NULL) {
-        meta = twi_load_relaxed(&cell->meta) &
-               ~(TWI_META_SIZE | TWI_META_INCARNATION | TWI_META_EDGE | TWI_META_SUCCESSOR);
-    } else if ((cell = twi_area_take(insert->generation, &insert->lookup, kind, TWI_AREA_LOOKS_LONG, &meta)) == NULL) {
-        cell = twi_record_take(insert->arena, insert->generation, kind, &meta);
+    struct twi_generation *generation = insert->generation;
+    size_t size = insert->lookup.key.size;
+    uint32_t kind = twi_kind_for(size, generation->synced), place = insert->lookup.place;
+    struct twi_cell *cell = NULL;
+    uint64_t meta = 0;
+    if (twi_unlikely(twi_load_relaxed(&generation->announced) != 0)) twi_area_decide(insert->arena, generation);
+    if (twi_unlikely(twi_load_relaxed(&generation->aside.spares) != 0)) cell = take_spare(insert, kind);
+    if (cell == NULL) cell = twi_area_take(generation, place, size, kind, TWI_AREA_LOOKS_LONG);
+    if (cell == NULL && (cell = twi_record_take(insert->arena, generation, kind, &meta)) == NULL) {
         /* if there is no memory for more, any record that is left in the area is used */
-        if (cell == NULL) cell = twi_area_take(insert->generation, &insert->lookup, kind, UINT32_MAX, &meta);
+        cell = twi_area_take(generation, place, size, kind, UINT32_MAX);
         if (cell == NULL) return NULL;
     }
+    /* 0 in a new record of a chunk; a spare record has the flags of its former inserter */
+    meta |=
+        twi_load_relaxed(&cell->meta) & ~(TWI_META_SIZE | TWI_META_INCARNATION | TWI_META_EDGE | TWI_META_SUCCESSOR);
     twi_insert_fill(insert, cell, meta);
     if (insert->inherited != NULL)
         twi_store_relaxed(&cell->meta, twi_load_relaxed(&cell->meta) | inherit(cell, meta, insert->inherited));
