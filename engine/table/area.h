@@ -5,8 +5,8 @@
  * The hash of a key names a place in the area. A new key gets the record at its place, or the one next to it, or
  * otherwise the next free record from a cursor on, or otherwise a record outside the area, as in any window. So a
  * look-up can prefetch both records together with the line of slots. For two keys of three and more, all waits then
- * overlap. For the other keys the prefetch is useless. Two short records next to each other are a pair of lines of which
- * the first is even, because many processors load such lines together anyway. A prefetch of four records takes lines
+ * overlap. For the other keys the prefetch is useless. Two short records next to each other are an even line and the
+ * odd one after it, because many processors load such lines together anyway. A prefetch of four records takes lines
  * away from other threads (docs/SPEED.md).
  * The area has one kind of record, the kind that most keys need. A window that is made by a forecast gets its area
  * before it is shared. A small window for which only a number of keys was announced gets its area from a thread that
