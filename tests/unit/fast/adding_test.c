@@ -90,7 +90,7 @@ static tw_status add_inside(size_t i, int64_t delta, int64_t *view) {
     tw_enter(rig.engine);
     tw_status status = tw_add(family, key_of(i), delta, view);
     assert_int_equal(twi_thread_here()->depth, 1);
-    assert_true(twi_load_relaxed(&twi_thread_here()->epoch) != 0); /* the section stays open */
+    assert_true(twi_load_relaxed(&twi_thread_slot(twi_thread_here())->epoch) != 0); /* the section stays open */
     tw_leave(rig.engine);
     return status;
 }

@@ -179,12 +179,12 @@ static void a_thread_repeats_inside_and_outside_of_sections(void **state) {
     int64_t counted = repeat(family, key);
     for (int i = 0; i < 20; i++) {
         tw_enter(rig.engine);
-        assert_true(twi_load_relaxed(&twi_thread_self->epoch) != 0);
+        assert_true(twi_load_relaxed(&twi_thread_slot(twi_thread_self)->epoch) != 0);
         assert_i64_equal(add(family, key, 1), ++counted);
-        assert_true(twi_load_relaxed(&twi_thread_self->epoch) != 0);
+        assert_true(twi_load_relaxed(&twi_thread_slot(twi_thread_self)->epoch) != 0);
         tw_leave(rig.engine);
         assert_i64_equal(add(family, key, 1), ++counted);
-        assert_true(twi_load_relaxed(&twi_thread_self->epoch) == 0);
+        assert_true(twi_load_relaxed(&twi_thread_slot(twi_thread_self)->epoch) == 0);
     }
 }
 
