@@ -27,12 +27,12 @@ static void wait32(const struct ck_ec_wait_state *state, const uint32_t *address
         left.tv_sec = ns / 1000000000;
         left.tv_nsec = ns % 1000000000;
     }
-    (void)syscall(SYS_futex, address, FUTEX_WAIT_PRIVATE, expected, deadline != NULL ? &left : NULL, NULL, 0);
+    (void)syscall(SYS_futex, address, FUTEX_WAIT, expected, deadline != NULL ? &left : NULL, NULL, 0);
 }
 
 static void wake32(const struct ck_ec_ops *ops, const uint32_t *address) {
     (void)ops;
-    (void)syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+    (void)syscall(SYS_futex, address, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
 /* The library does not use 64-bit counts, but ck_ec requires the functions. */

@@ -3,6 +3,8 @@
  * Raising an event costs no system call unless a thread sleeps. Each turn raises one, and each refund raises another
  * one. Only calls that may wait (tw_flush(), tw_fetch(), tw_close(), tw_acquire_wait() and similar calls) sleep here.
  * tw_add(), tw_get() and tw_acquire() neither raise an event nor sleep.
+ * An event in shared memory is for the threads of all processes that have it, so the futexes are not private ones. That
+ * costs nothing unless a thread sleeps.
  * Always true: a thread that reads the value, then looks for work, and then waits for a change of that value, misses no
  * event. */
 #ifndef TWI_BASE_EVENT_COUNT_H

@@ -14,8 +14,8 @@
 #if __has_include(<linux/futex.h>)
 #include <linux/futex.h>
 #else /* musl-gcc has no headers of the kernel, so the numbers are repeated here; they never change */
-#define FUTEX_WAIT_PRIVATE 128
-#define FUTEX_WAKE_PRIVATE 129
+#define FUTEX_WAIT 0
+#define FUTEX_WAKE 1
 #endif
 
 static int64_t monotonic_ns(void) {
@@ -27,11 +27,11 @@ static int64_t monotonic_ns(void) {
 /* Sleeps while *word is `expected`. The kernel compares the word again before it sleeps. It may return early. */
 static void sleep_while(_Atomic uint32_t *word, uint32_t expected, int64_t ns) {
     struct timespec left = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
-    (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, &left, NULL, 0);
+    (void)syscall(SYS_futex, word, FUTEX_WAIT, expected, &left, NULL, 0);
 }
 
 static void wake_all(_Atomic uint32_t *word) {
-    (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+    (void)syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
 void twi_event_count_make(struct twi_event_count *event) {

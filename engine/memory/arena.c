@@ -27,8 +27,9 @@ uint32_t twi_arena_round(uint32_t lines) {
 
 #define HUGE_BYTES (UINT64_C(2) << 20)
 
-bool twi_arena_make(struct twi_arena *arena, uint64_t bytes_max) {
+static bool make(struct twi_arena *arena, uint64_t bytes_max, bool is_shared) {
     memset((void *)arena, 0, sizeof *arena);
+    arena->is_shared = is_shared;
     uint64_t segments = bytes_max / TWI_SEGMENT_BYTES;
     arena->bytes_max = bytes_max;
     arena->segments_max = segments < SEGMENTS_MAX ? (uint32_t)segments : SEGMENTS_MAX;
@@ -36,8 +37,8 @@ bool twi_arena_make(struct twi_arena *arena, uint64_t bytes_max) {
     uint64_t map_bytes =
         (twi_free_map_bytes(arena->segments_max) + TWI_LINE_BYTES - 1) & ~(uint64_t)(TWI_LINE_BYTES - 1);
     arena->map_bytes = HUGE_BYTES + bytes + map_bytes + (arena->segments_max + 1) * sizeof *arena->parts.owners;
-    void *map =
-        mmap(NULL, arena->map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    int kind = (is_shared ? MAP_SHARED : MAP_PRIVATE) | MAP_ANONYMOUS | MAP_NORESERVE;
+    void *map = mmap(NULL, arena->map_bytes, PROT_READ | PROT_WRITE, kind, -1, 0);
     if (map == MAP_FAILED) return false;
     arena->map = map;
     arena->base = (unsigned char *)(((uintptr_t)map + HUGE_BYTES - 1) & ~(uintptr_t)(HUGE_BYTES - 1));
@@ -48,6 +49,13 @@ bool twi_arena_make(struct twi_arena *arena, uint64_t bytes_max) {
     twi_free_map_begin(&arena->free_map, arena->base + bytes, arena->segments_max);
     arena->parts.owners = (void *)(arena->base + bytes + map_bytes);
     return true;
+}
+
+bool twi_arena_make(struct twi_arena *arena, uint64_t bytes_max) {
+    return make(arena, bytes_max, false);
+}
+bool twi_arena_make_shared(struct twi_arena *arena, uint64_t bytes_max) {
+    return make(arena, bytes_max, true);
 }
 
 void twi_arena_unmake(struct twi_arena *arena) {
@@ -228,9 +236,11 @@ uint32_t twi_arena_take(struct twi_arena *arena, uint32_t lines) {
 /* ---- giving ---- */
 
 /* The pages of a large piece are given back to the system, which later returns them zeroed. Writing zeroes would
- * commit pages that were never touched. */
-static void wipe(unsigned char *piece, size_t bytes) {
-    if (bytes >= 2 * TWI_SEGMENT_BYTES && madvise(piece, bytes, MADV_DONTNEED) == 0) return;
+ * commit pages that were never touched. In shared memory MADV_DONTNEED would only make this process forget where the
+ * pages are: they keep their contents. */
+static void wipe(const struct twi_arena *arena, unsigned char *piece, size_t bytes) {
+    int advice = arena->is_shared ? MADV_REMOVE : MADV_DONTNEED;
+    if (bytes >= 2 * TWI_SEGMENT_BYTES && madvise(piece, bytes, advice) == 0) return;
     memset(piece, 0, bytes);
 }
 
@@ -255,7 +265,7 @@ void twi_arena_give(struct twi_arena *arena, uint32_t line, uint32_t lines) {
         arena = part;
     }
     lines = twi_arena_round(lines);
-    wipe(twi_arena_at(arena, line), (size_t)lines * TWI_LINE_BYTES);
+    wipe(arena, twi_arena_at(arena, line), (size_t)lines * TWI_LINE_BYTES);
     account(arena,
             /* before another thread can take the piece, so that bytes_used never exceeds the bound */
             -(int64_t)lines * TWI_LINE_BYTES);
@@ -268,7 +278,7 @@ uint32_t twi_arena_detach(struct twi_arena *arena, uint32_t segments) {
 }
 
 void twi_arena_attach(struct twi_arena *arena, uint32_t line, uint32_t segments) {
-    wipe(twi_arena_at(arena, line), (size_t)segments * TWI_SEGMENT_BYTES);
+    wipe(arena, twi_arena_at(arena, line), (size_t)segments * TWI_SEGMENT_BYTES);
     twi_free_map_give(&arena->free_map, line, segments * TWI_SEGMENT_LINES);
 }
 

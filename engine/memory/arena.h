@@ -45,6 +45,7 @@ struct twi_arena {
     struct twi_arena_parts parts;
     void *map; /* the mapping; `base` is its first huge page */
     uint64_t map_bytes;
+    bool is_shared;             /* with forked children, which have it at the same addresses */
     uint32_t segments_max;      /* without the reserve */
     uint32_t segments_reserved; /* how many segments the reserve has; the reserve follows `segments` */
     /* only the turn uses the next fields */
@@ -68,6 +69,8 @@ struct twi_arena {
 
 /* Reserves the range. Returns false if the system has no addresses left. */
 bool twi_arena_make(struct twi_arena *arena, uint64_t bytes_max);
+/* The same for an arena that forked children share: what one process writes there, all read. */
+bool twi_arena_make_shared(struct twi_arena *arena, uint64_t bytes_max);
 void twi_arena_unmake(struct twi_arena *arena);
 /* Sets segments aside for the reserve. These are the last segments: a 128th of all, at most 32, and none below 16
  * MiB. Right after twi_arena_make(). */

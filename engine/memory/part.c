@@ -21,6 +21,7 @@ static void begin(struct twi_arena *whole, struct twi_part *part, uint32_t line,
     void *bits = arena->free_map.bits;
     memset((void *)arena, 0, sizeof *arena);
     arena->whole = whole;
+    arena->is_shared = whole->is_shared;
     arena->shift = line - TWI_SEGMENT_LINES; /* the first segment of the part is number 1, because line 0 means none */
     arena->base = twi_arena_at(whole, arena->shift);
     arena->bytes_max = (uint64_t)segments * TWI_SEGMENT_BYTES;

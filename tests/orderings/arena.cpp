@@ -16,9 +16,9 @@
 //   engine/memory/arena.c:take_small 32840770953d
 //   engine/memory/arena.c:search 5f77c6c316b1
 //   engine/memory/arena.c:keep_for_next d824bbec04ff
-//   engine/memory/arena.c:twi_arena_give 2c414c96e1ee
+//   engine/memory/arena.c:twi_arena_give e7de4be80374
 //   engine/memory/part.c:own f973cefcf620
-//   engine/memory/part.c:begin c2c57cc2997d
+//   engine/memory/part.c:begin f5fb364c8bce
 //   engine/memory/part.c:make 336cc1b55e45
 //   engine/memory/part.c:give 3df956de6e27
 //   engine/memory/part.c:twi_parts_extend a56bf3ac365d

@@ -5,8 +5,8 @@
 //   engine/base/event_count_own.c:twi_event_count_value 6c5d25fa0679
 //   engine/base/event_count_own.c:twi_event_count_raise b6fa22fe6ffb
 //   engine/base/event_count_own.c:twi_event_count_wait bfcbd7a9733d
-//   engine/base/event_count_own.c:sleep_while b98adcf1738f
-//   engine/base/event_count_own.c:wake_all 5f95d20adb68
+//   engine/base/event_count_own.c:sleep_while c53e274434a2
+//   engine/base/event_count_own.c:wake_all e1fc6c7f45ef
 #include "tests/orderings/model.hpp"
 
 #define twi_add_seqcst(p, v, label) (p)->fetch_add((v), is_weak(label, RELEASE) ? rl::mo_relaxed : rl::mo_seq_cst, $)

@@ -5,6 +5,8 @@
 #include "tests/support/support.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -73,6 +75,37 @@ static void two_threads_that_ask_and_answer_miss_no_raise(void **state) {
     pthread_join(thread, NULL);
 }
 
+/* Goal: an event in shared memory wakes threads of another process. */
+static void two_processes_that_ask_and_answer_miss_no_raise(void **state) {
+    (void)state;
+    struct twi_event_count *events =
+        mmap(NULL, 2 * sizeof *events, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    uint64_t rounds = test_scale(500);
+    assert_true(events != MAP_FAILED);
+    twi_event_count_make(&events[0]);
+    twi_event_count_make(&events[1]);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) alarm(120); /* it ends also if the parent fails */
+    for (uint64_t i = 0; child == 0 && i < rounds; i++) {
+        while (twi_event_count_value(&events[0]) <= i) twi_event_count_wait(&events[0], (uint32_t)i, LONG_MS);
+        twi_event_count_raise(&events[1]);
+    }
+    if (child == 0) _exit(0);
+    assert_true(child > 0);
+    for (uint64_t i = 0; i < rounds; i++) {
+        int64_t began_ms = now_ms();
+        twi_event_count_raise(&events[0]);
+        twi_event_count_wait(&events[1], (uint32_t)i, LONG_MS);
+        assert_true(now_ms() - began_ms < LONG_MS);
+        assert_int_equal(twi_event_count_value(&events[1]), i + 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    munmap(events, 2 * sizeof *events);
+}
+
 #define SLEEPERS 4
 static struct twi_event_count woken;
 static atomic_int begun;
@@ -107,6 +140,7 @@ int main(void) {
         cmocka_unit_test(a_count_that_was_raised_is_not_waited_for),
         cmocka_unit_test(a_wait_without_a_raise_ends_at_its_deadline),
         cmocka_unit_test(two_threads_that_ask_and_answer_miss_no_raise),
+        cmocka_unit_test(two_processes_that_ask_and_answer_miss_no_raise),
         cmocka_unit_test(one_raise_wakes_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,9 @@
 #include "engine/memory/arena.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -37,10 +40,9 @@ static void check_filled(const struct twi_arena *arena, uint32_t line, uint32_t 
 /* Goal: no two pieces overlap, each is zeroed when it comes, the account is exact.
  * Method: random takes and gives. Every piece is filled with its own value, which is checked before it is given
  * back. */
-static void pieces_are_apart_zeroed_and_accounted_for(void **state) {
-    (void)state;
+static void check_pieces(bool is_shared) {
     static struct twi_arena arena;
-    assert_true(twi_arena_make(&arena, 16 * MIB));
+    assert_true(is_shared ? twi_arena_make_shared(&arena, 16 * MIB) : twi_arena_make(&arena, 16 * MIB));
     enum { PIECES = 200 };
     struct {
         uint32_t line, lines;
@@ -72,6 +74,17 @@ static void pieces_are_apart_zeroed_and_accounted_for(void **state) {
         assert_true(used <= (int64_t)(16 * MIB) && twi_arena_bytes_high(&arena) >= used);
     }
     twi_arena_unmake(&arena);
+}
+
+static void pieces_are_apart_zeroed_and_accounted_for(void **state) {
+    (void)state;
+    check_pieces(false);
+}
+
+/* Goal: the same in shared memory, where the pages of large pieces are given back in another way. */
+static void shared_pieces_are_apart_zeroed_and_accounted_for(void **state) {
+    (void)state;
+    check_pieces(true);
 }
 
 static void a_line_and_an_address_name_each_other(void **state) {
@@ -202,15 +215,47 @@ static void threads_never_hold_the_same_piece(void **state) {
     twi_arena_unmake(&arena);
 }
 
+/* Goal: processes that share an arena never hold the same piece either, and what one of them gives back all can take.
+ * Method: the arena's own words are shared, too, as they are in an engine. */
+static void processes_never_hold_the_same_piece(void **state) {
+    (void)state;
+    struct twi_arena *arena = mmap(NULL, sizeof *arena, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(arena != MAP_FAILED);
+    assert_true(twi_arena_make_shared(arena, 4 * MIB)); /* tight: they take from each other's pieces */
+    pid_t children[3];
+    fflush(NULL);
+    for (uint64_t i = 0; i < 3; i++) {
+        struct taker taker = {.arena = arena, .seed = test_seed() + i + 1, .steps = test_scale(20000)};
+        children[i] = fork();
+        assert_true(children[i] >= 0);
+        if (children[i] != 0) continue;
+        (void)take_and_give(&taker);
+        _exit(0);
+    }
+    for (int i = 0; i < 3; i++) {
+        int status;
+        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+        assert_int_equal(status, 0);
+    }
+    assert_i64_equal(twi_arena_bytes_used(arena), 0);
+    uint32_t line = twi_arena_take(arena, 20 * 1024);
+    assert_int_not_equal(line, 0);
+    check_filled(arena, line, 20 * 1024, 0);
+    twi_arena_unmake(arena);
+    munmap(arena, sizeof *arena);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_are_rounded_up_by_a_third_at_most_and_once),
         cmocka_unit_test(pieces_are_apart_zeroed_and_accounted_for),
+        cmocka_unit_test(shared_pieces_are_apart_zeroed_and_accounted_for),
         cmocka_unit_test(a_line_and_an_address_name_each_other),
         cmocka_unit_test(a_full_arena_says_so_and_goes_on_when_something_comes_back),
         cmocka_unit_test(what_was_one_size_serves_smaller_ones),
         cmocka_unit_test(stock_lies_ready_and_is_bounded),
         cmocka_unit_test(threads_never_hold_the_same_piece),
+        cmocka_unit_test(processes_never_hold_the_same_piece),
     };
     return cmocka_run_group_tests_name("arena", tests, NULL, NULL);
 }
