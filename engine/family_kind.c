@@ -9,7 +9,6 @@
 #include "engine/count/api.h"
 #include "engine/count/distinct.h"
 #include "engine/fast/fast.h"
-#include "engine/limit/acquire.h"
 #include "engine/limit/counted.h"
 #include "engine/limit/gcra.h"
 #include "engine/limit/lease.h"

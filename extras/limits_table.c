@@ -4,8 +4,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include "engine/base/check.h"
 #include "engine/base/why.h"
 #include "extras/limits.h"
 

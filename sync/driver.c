@@ -1,7 +1,6 @@
 /* driver.c -- the table through which the engine drives sync (engine/port/driver.h), and the life of struct twi_sync.
  * Always true: create() opens no socket, and looks no name up. destroy() settles every item that is left. abandon(), in
  * a forked child, has no effect that the parent could notice. */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +20,6 @@
 #include "sync/message/active.h"
 #include "sync/message/closing.h"
 #include "sync/message/cluster.h"
-#include "sync/message/message.h"
 #include "sync/message/lease.h"
 #include "sync/message/distinct.h"
 #include "sync/message/presence.h"

@@ -7,7 +7,6 @@
 #include "tallywheel.h"
 #include "tools/common/options.h"
 #include "tools/common/redis_flags.h"
-#include "tools/common/text.h"
 #include "tools/common/tool.h"
 
 static const char help[] =

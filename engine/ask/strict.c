@@ -14,11 +14,9 @@
 
 #include "engine/ask/strict_call.h"
 #include "engine/base/check.h"
-#include "engine/count/lookup.h"
 #include "engine/limit/acquire.h"
 #include "engine/limit/refund.h"
 #include "engine/limit/share.h"
-#include "engine/limit/shape.h"
 #include "engine/limit/sliding.h"
 
 /* ---- verdicts ---- */

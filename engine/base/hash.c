@@ -5,7 +5,6 @@
 
 #include "engine/base/check.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 void twi_hash_secret_make(struct twi_hash_secret *secret, const void *bytes) {

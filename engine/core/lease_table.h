@@ -9,8 +9,6 @@
 #define TWI_CORE_LEASE_TABLE_H
 
 #include <stdalign.h>
-
-#include "engine/base/atomic.h"
 #include "engine/base/check.h"
 #include "engine/port/messages.h"
 

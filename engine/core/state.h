@@ -10,12 +10,9 @@
 
 #include "engine/memory/arena.h"
 #include "engine/base/clock.h"
-#include "engine/base/hash.h"
 #include "engine/core/engine_parts.h"
 #include "engine/core/lease_table.h"
 #include "engine/port/driver.h"
-#include "engine/port/items.h"
-#include "engine/port/services.h"
 #include "engine/memory/epoch.h"
 #include "engine/base/event_count.h"
 #include "engine/table/table.h"

@@ -10,7 +10,6 @@
 
 #include "engine/limit/limit_stats.h"
 #include "engine/limit/shadow.h"
-#include "engine/base/event_count.h"
 
 struct order {
     const tw_claim *claims;

@@ -6,7 +6,6 @@
 #define TWI_LIMIT_SHAPE_H
 
 #include "engine/count/lookup.h"
-#include "engine/limit/decision.h"
 
 __extension__ typedef __int128 twi_wide;
 

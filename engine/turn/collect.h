@@ -1,8 +1,6 @@
 /* collect.h -- the common parts of collecting and settling. engine/port/items.h declares their functions for sync/. */
 #ifndef TWI_TURN_COLLECT_H
 #define TWI_TURN_COLLECT_H
-
-#include "engine/core/state.h"
 #include "engine/core/family.h"
 
 /* Called when the item is settled, or no longer waits. Only the turn calls it. */

@@ -7,10 +7,7 @@
  * Threads: only the turn calls these functions. */
 #ifndef TWI_TURN_RESTORE_STORES_H
 #define TWI_TURN_RESTORE_STORES_H
-
-#include "engine/core/family.h"
 #include "engine/core/store_map.h"
-#include "engine/port/items.h"
 
 /* What the walk does with the counters of a store. */
 enum twi_restore_walk {

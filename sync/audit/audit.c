@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "engine/base/glob.h"
-#include "engine/port/services.h"
 #include "sync/audit/audit_search.h"
 #include "sync/audit/audit_totals.h"
 

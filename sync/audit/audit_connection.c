@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "engine/base/check.h"
-#include "engine/port/services.h"
 #include "sync/batch/reply.h"
 
 #define STOP_MS 50 /* a waiting audit sees this soon that its engine is being closed */

@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "engine/base/atomic.h"
 #include "engine/base/check.h"
 #include "engine/port/items.h"
 #include "engine/port/messages.h"

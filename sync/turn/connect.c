@@ -31,7 +31,6 @@
 #include "sync/message/registry.h"
 #include "sync/message/state.h"
 #include "sync/wire/cluster_slots.h"
-#include "sync/wire/tls.h"
 
 /* Between two tries to find the master, if the named server is no master. A failover is under way. */
 #define OTHER_MASTER_MS 100

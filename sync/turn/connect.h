@@ -4,7 +4,6 @@
 #define TWI_SYNC_TURN_CONNECT_H
 
 #include "sync/message/pipeline.h"
-#include "sync/wire/wire.h"
 
 struct twi_connection;
 struct twi_store;

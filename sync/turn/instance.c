@@ -25,7 +25,6 @@
 #include <string.h>
 
 #include "engine/base/check.h"
-#include "engine/base/atomic.h"
 #include "engine/port/items.h"
 #include "engine/port/messages.h"
 #include "engine/port/services.h"

@@ -5,7 +5,6 @@
 #include <inttypes.h>
 
 #include "tools/common/moment.h"
-#include "tools/common/say.h"
 #include "tools/common/stop.h"
 #include "tools/common/tool.h"
 

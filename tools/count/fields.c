@@ -3,8 +3,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-
-#include "tools/common/text.h"
 #include "tools/common/tool.h"
 
 #define FIELD_NUMBER_MAX 1000

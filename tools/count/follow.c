@@ -7,14 +7,11 @@
  * Always true: each window is printed once; a line for a window that was printed is skipped and reported as late. */
 #include "tools/count/follow.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "tools/common/moment.h"
-#include "tools/count/feed.h"
-#include "tools/common/say.h"
 #include "tools/common/stop.h"
 #include "tools/count/tail.h"
 #include "tools/common/tool.h"

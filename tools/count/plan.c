@@ -2,7 +2,6 @@
  * Always true: every refusal names the option, its value, and its valid values. */
 #include "tools/count/plan.h"
 
-#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,6 @@
 #define TOOL_PLAN_H
 
 #include "tools/count/counter.h"
-#include "tools/count/line.h"
 #include "tools/count/print.h"
 #include "tools/common/redis_flags.h"
 #include "tools/count/windows.h"

@@ -4,11 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "tools/common/moment.h"
 #include "tools/count/feed.h"
-#include "tools/common/say.h"
 #include "tools/common/tool.h"
 #include "tools/count/unpack.h"
 

@@ -5,7 +5,6 @@
  * the place. It was written after the file was last looked at, so an older copy with equal lines does not count.
  * Always true: at most one copy is counted, and only its part after the place. */
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

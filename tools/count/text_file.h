@@ -8,8 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tools/count/unpack.h"
-
 #define TEXT_FILE_TAIL 512
 
 struct text_file {

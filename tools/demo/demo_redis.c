@@ -17,7 +17,6 @@
 
 #include "tools/common/moment.h"
 #include "tools/demo/demo.h"
-#include "tools/common/say.h"
 #include "tools/common/stop.h"
 #include "tools/common/tool.h"
 

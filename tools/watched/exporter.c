@@ -18,7 +18,6 @@
 #include "tools/watched/exporter_round.h"
 #include "tools/common/file_new.h"
 #include "tools/common/options.h"
-#include "tools/common/say.h"
 #include "tools/common/stop.h"
 #include "tools/common/text.h"
 #include "tools/common/tool.h"

@@ -2,7 +2,6 @@
 #include "tools/watched/exporter_round.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
