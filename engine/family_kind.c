@@ -3,7 +3,6 @@
 #include "engine/family_kind.h"
 
 #include "engine/ask/strict.h"
-#include "engine/ask/strict_gcra.h"
 #include "engine/base/hash_aes.h"
 #include "engine/core/family.h"
 #include "engine/count/api.h"

@@ -159,25 +159,6 @@ static const struct twi_strict_kind kind = {
     .fall_back = fall_back,
 };
 
-/* ---- the calls ---- */
-
-tw_status twi_strict_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
-    struct twi_strict_request request = {.family = family, .key = key, .n = n, .limit = limit};
-    int64_t taken = 0;
-    return twi_strict_decide(&kind, &request, &taken, verdict);
-}
-
-static tw_status some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
-                      tw_verdict *verdict) {
-    struct twi_strict_request request = {.family = family, .key = key, .n = n_max, .limit = limit, .some = true};
-    return twi_strict_decide(&kind, &request, taken, verdict);
-}
-
-static tw_status start(tw_request *call, tw_family *family, tw_key key, int64_t n, int64_t limit, bool is_some) {
-    struct twi_strict_request request = {.family = family, .key = key, .n = n, .limit = limit, .some = is_some};
-    return twi_strict_start(&kind, &request, call);
-}
-
 /* While Redis does not reply, the limit is decided here as a soft one. */
 static tw_status by_counter(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     return family->kind.slides ? twi_sliding_acquire(family, key, n, limit, verdict)
@@ -188,6 +169,7 @@ static tw_status by_counter(tw_family *family, tw_key key, int64_t n, int64_t li
  * counter beside it (strict.lua). */
 const struct twi_limit_kind twi_limit_strict = {.acquire = twi_strict_acquire,
                                                 .by_counter = by_counter,
-                                                .some = some,
+                                                .some = twi_strict_some,
                                                 .put_back = twi_refund_count,
-                                                .start = start};
+                                                .start = twi_strict_start,
+                                                .strict = &kind};

@@ -6,8 +6,6 @@
 #include "engine/limit/decision.h"
 
 extern const struct twi_limit_kind twi_limit_strict;
-
-/* Implements tw_acquire(). */
-twi_hot_acquire twi_strict_acquire;
+extern const struct twi_limit_kind twi_limit_strict_gcra; /* with TW_SHAPE_GCRA (strict_gcra.c) */
 
 #endif

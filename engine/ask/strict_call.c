@@ -64,8 +64,9 @@ tw_status twi_strict_finish(struct twi_operation *operation, tw_request *call) {
     return status;
 }
 
-/* Returns TW_OK if the request may be sent. The verdict is filled either way. */
-static tw_status begin(const struct twi_strict_kind *kind, struct twi_strict_request *request, tw_verdict *verdict) {
+/* Completes the request. Returns TW_OK if it may be sent. The verdict is filled either way. */
+static tw_status begin(struct twi_strict_request *request, tw_verdict *verdict) {
+    const struct twi_strict_kind *kind = request->family->kind.limit->strict;
     request->now_ms = twi_clock_now_ms(&request->family->engine->clock);
     kind->complete(request);
     kind->fill_undecided(request, verdict);
@@ -74,24 +75,24 @@ static tw_status begin(const struct twi_strict_kind *kind, struct twi_strict_req
 }
 
 /* Returns NULL if there cannot be one; then *status is the reason. */
-static struct asking *make(const struct twi_strict_kind *kind, const struct twi_strict_request *request,
-                           tw_request *call, uint32_t timeout_ms, tw_status *status) {
-    tw_engine *engine = request->family->engine;
-    struct asking *asking =
-        (struct asking *)twi_operation_make(engine, &kind->operation, request->family, call, status);
+static struct asking *make(const struct twi_strict_request *request, tw_request *call, uint32_t timeout_ms,
+                           tw_status *status) {
+    tw_family *family = request->family;
+    struct asking *asking = (struct asking *)twi_operation_make(family->engine, &family->kind.limit->strict->operation,
+                                                                family, call, status);
     if (asking == NULL) return NULL;
     asking->request = *request;
-    asking->operation.deadline_ms = twi_redis_call_deadline_ms(engine, timeout_ms);
+    asking->operation.deadline_ms = twi_redis_call_deadline_ms(family->engine, timeout_ms);
     return asking;
 }
 
-tw_status twi_strict_decide(const struct twi_strict_kind *kind, struct twi_strict_request *request, int64_t *taken,
-                            tw_verdict *verdict) {
+/* For a thread that waits. `verdict` may be NULL. */
+static tw_status decide(struct twi_strict_request *request, int64_t *taken, tw_verdict *verdict) {
     tw_verdict unasked;
     if (verdict == NULL) verdict = &unasked;
-    tw_status status = begin(kind, request, verdict);
+    tw_status status = begin(request, verdict);
     if (status == TW_OK) status = twi_redis_call_may(request->family->engine);
-    struct asking *asking = status == TW_OK ? make(kind, request, NULL, 0, &status) : NULL;
+    struct asking *asking = status == TW_OK ? make(request, NULL, 0, &status) : NULL;
     if (asking == NULL) return status;
     twi_call_run(&asking->operation);
     status = conclude(&asking->operation, taken, verdict);
@@ -99,13 +100,26 @@ tw_status twi_strict_decide(const struct twi_strict_kind *kind, struct twi_stric
     return status;
 }
 
-tw_status twi_strict_start(const struct twi_strict_kind *kind, struct twi_strict_request *request, tw_request *call) {
+tw_status twi_strict_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+    struct twi_strict_request request = {.family = family, .key = key, .n = n, .limit = limit};
+    int64_t taken = 0;
+    return decide(&request, &taken, verdict);
+}
+
+tw_status twi_strict_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
+                          tw_verdict *verdict) {
+    struct twi_strict_request request = {.family = family, .key = key, .n = n_max, .limit = limit, .some = true};
+    return decide(&request, taken, verdict);
+}
+
+tw_status twi_strict_start(tw_request *call, tw_family *family, tw_key key, int64_t n, int64_t limit, bool some) {
+    struct twi_strict_request request = {.family = family, .key = key, .n = n, .limit = limit, .some = some};
     call->taken = 0;
-    tw_status status = begin(kind, request, &call->verdict);
-    if (status == TW_OK) status = twi_redis_call_may_start(request->family->engine);
-    struct asking *asking = status == TW_OK ? make(kind, request, call, call->timeout_ms, &status) : NULL;
+    tw_status status = begin(&request, &call->verdict);
+    if (status == TW_OK) status = twi_redis_call_may_start(family->engine);
+    struct asking *asking = status == TW_OK ? make(&request, call, call->timeout_ms, &status) : NULL;
     if (asking == NULL) return twi_call_answer(call, status);
-    if (!twi_operation_keep(&asking->operation, request->key, &asking->request.key))
+    if (!twi_operation_keep(&asking->operation, key, &asking->request.key))
         return twi_call_end_now(&asking->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
     return twi_call_start(&asking->operation, call);
 }

@@ -40,10 +40,10 @@ const struct twi_strict_request *twi_strict_request_of(const struct twi_operatio
 bool twi_strict_send(struct twi_operation *operation);
 tw_status twi_strict_finish(struct twi_operation *operation, tw_request *call);
 
-/* Decides for a thread that waits. `verdict` may be NULL. */
-tw_status twi_strict_decide(const struct twi_strict_kind *kind, struct twi_strict_request *request, int64_t *taken,
-                            tw_verdict *verdict);
-/* Starts a call whose result comes later. */
-tw_status twi_strict_start(const struct twi_strict_kind *kind, struct twi_strict_request *request, tw_request *call);
+/* Functions of struct twi_limit_kind, for the limits whose `strict` is set. */
+twi_hot_acquire twi_strict_acquire;
+tw_status twi_strict_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
+                          tw_verdict *verdict);
+tw_status twi_strict_start(tw_request *call, tw_family *family, tw_key key, int64_t n, int64_t limit, bool some);
 
 #endif

@@ -14,7 +14,7 @@
  * caller who no longer waits stay taken, because a moment cannot be moved back.
  * Always true: the family is not synced. Its cells are words of gcra.c, and only this file sends these words to
  * Redis. The verdict is filled, whatever the result. */
-#include "engine/ask/strict_gcra.h"
+#include "engine/ask/strict.h"
 
 #include "engine/ask/strict_call.h"
 #include "engine/base/check.h"
@@ -164,30 +164,14 @@ static const struct twi_strict_kind kind = {
     .fall_back = fall_back,
 };
 
-/* ---- the calls ---- */
-
-static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
-    struct twi_strict_request request = {.family = family, .key = key, .n = n, .limit = limit};
-    int64_t taken = 0;
-    return twi_strict_decide(&kind, &request, &taken, verdict);
-}
-
-static tw_status some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
-                      tw_verdict *verdict) {
-    struct twi_strict_request request = {.family = family, .key = key, .n = n_max, .limit = limit, .some = true};
-    return twi_strict_decide(&kind, &request, taken, verdict);
-}
-
-static tw_status start(tw_request *call, tw_family *family, tw_key key, int64_t n, int64_t limit, bool is_some) {
-    struct twi_strict_request request = {.family = family, .key = key, .n = n, .limit = limit, .some = is_some};
-    return twi_strict_start(&kind, &request, call);
-}
-
 /* How far a unit moved the moment depends on the limit, and tw_refund() has no argument for the limit. */
 static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
     (void)family, (void)key, (void)n, (void)limit, (void)window_start_ms;
     return twi_refuse_for(TWI_WHY_GCRA);
 }
 
-const struct twi_limit_kind twi_limit_strict_gcra = {
-    .acquire = acquire, .some = some, .put_back = put_back, .start = start};
+const struct twi_limit_kind twi_limit_strict_gcra = {.acquire = twi_strict_acquire,
+                                                     .some = twi_strict_some,
+                                                     .put_back = put_back,
+                                                     .start = twi_strict_start,
+                                                     .strict = &kind};

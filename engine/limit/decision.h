@@ -134,6 +134,7 @@ struct twi_limit_kind {
     /* Returns true if `final` in a verdict for this key is younger than a second. Returns false if it has requested
      * a new reply. NULL means that `final` is up to date in each verdict. */
     bool (*is_fresh)(tw_family *family, tw_key key);
+    const struct twi_strict_kind *strict; /* of strict limits (strict_call.h), otherwise NULL */
 };
 TWI_INLINE bool twi_limit_is_in_range(int64_t n, int64_t limit) {
     return (uint64_t)n <= (uint64_t)TW_DELTA_MAX && (uint64_t)limit <= (uint64_t)TW_DELTA_MAX;
