@@ -42,34 +42,6 @@ static const char help[] =
     "are ledger, no-expiry, total, no-count, memory, line, stray. Exit status: 0 no difference; 1 differences, or\n"
     "Redis, a part of it, or FILE could not be read; 2 wrong usage.\n";
 
-enum {
-    OPTION_REDIS = 1,
-    OPTION_PREFIX,
-    OPTION_PATTERN,
-    OPTION_KEYS_MAX,
-    OPTION_TOTALS,
-    OPTION_NAME,
-    OPTION_TAGS,
-    OPTION_SHAPE,
-    OPTION_SEPARATOR,
-    OPTION_TIMEOUT,
-    OPTION_HELP
-};
-
-static const struct option long_options[] = {{"redis", required_argument, NULL, OPTION_REDIS},
-                                             {"prefix", required_argument, NULL, OPTION_PREFIX},
-                                             {"pattern", required_argument, NULL, OPTION_PATTERN},
-                                             {"keys-max", required_argument, NULL, OPTION_KEYS_MAX},
-                                             {"totals", required_argument, NULL, OPTION_TOTALS},
-                                             {"name", required_argument, NULL, OPTION_NAME},
-                                             {"tags", required_argument, NULL, OPTION_TAGS},
-                                             {"shape", required_argument, NULL, OPTION_SHAPE},
-                                             {"separator", required_argument, NULL, OPTION_SEPARATOR},
-                                             {"timeout", required_argument, NULL, OPTION_TIMEOUT},
-                                             REDIS_FLAGS,
-                                             {"help", no_argument, NULL, OPTION_HELP},
-                                             {NULL, 0, NULL, 0}};
-
 /* ---- findings ---------------------------------------------------------------------------------------------------- */
 
 static const char *kind_name(int kind) {
@@ -122,72 +94,63 @@ static void tell(const tw_audit_report *report) {
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
 
-/* Returns false if there is no such shape. */
-static bool take_shape(tw_audit_options *options, const char *given) {
+struct request {
+    tw_audit_options options;
+    struct redis_flags flags;
+};
+
+static bool take_shape(const struct option_rule *rule, void *into, const char *given) {
     static const char *const names[] = {
         [TW_REDIS_STRING] = "string", [TW_REDIS_HASH] = "hash", [TW_REDIS_ZSET] = "zset"};
+    struct request *request = into;
     for (uint32_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strcmp(given, names[i]) != 0) continue;
-        options->redis_shape = i;
+        request->options.redis_shape = i;
         return true;
     }
-    return false;
+    return option_refuse(rule, given, "is one of string, hash, zset");
 }
 
-static bool refuse(const char *option, const char *given, const char *takes) {
-    tool_complain("--%s '%s': %s", option, given, takes);
-    return false;
+static bool take_separator(const struct option_rule *rule, void *into, const char *given) {
+    struct request *request = into;
+    request->options.key_separator = given[0];
+    return strlen(given) == 1 || option_refuse(rule, given, "one byte is wanted");
 }
 
-static bool take(tw_audit_options *options, int option, const char *given) {
-    uint64_t number = 0;
-    int64_t span_ms = 0;
-    switch (option) {
-    case OPTION_REDIS: options->redis_url = given; return true;
-    case OPTION_PREFIX: options->redis_prefix = given; return true;
-    case OPTION_PATTERN: options->pattern = given; return true;
-    case OPTION_TOTALS: options->totals_path = given; return true;
-    case OPTION_NAME: options->totals_name = given; return true;
-    case OPTION_KEYS_MAX:
-        if (!text_number(given, 1, INT64_MAX, &number)) return refuse("keys-max", given, "a number of keys is wanted");
-        options->keys_max = number;
-        return true;
-    case OPTION_TAGS:
-        if (!text_number(given, 1, 1024, &number)) return refuse("tags", given, "a power of two up to 1024 is wanted");
-        options->redis_tags = number;
-        return true;
-    case OPTION_SHAPE: return take_shape(options, given) || refuse("shape", given, "is one of string, hash, zset");
-    case OPTION_SEPARATOR:
-        if (strlen(given) != 1) return refuse("separator", given, "one byte is wanted");
-        options->key_separator = given[0];
-        return true;
-    case OPTION_TIMEOUT:
-        if (!text_span(given, &span_ms) || span_ms < 1 || span_ms > 600000)
-            return refuse("timeout", given, "a span from 1s to 10m is wanted");
-        options->timeout_ms = (uint32_t)span_ms;
-        return true;
-    default: return false;
-    }
+static bool take_timeout(const struct option_rule *rule, void *into, const char *given) {
+    struct request *request = into;
+    int64_t span_ms;
+    if (!text_span(given, &span_ms) || span_ms < 1 || span_ms > 600000)
+        return option_refuse(rule, given, "a span from 1s to 10m is wanted");
+    request->options.timeout_ms = (uint32_t)span_ms;
+    return true;
 }
+
+static const struct option_rule rules[] = {
+    OPTION_TEXT("redis", struct request, options.redis_url),
+    OPTION_TEXT("prefix", struct request, options.redis_prefix),
+    OPTION_TEXT("pattern", struct request, options.pattern),
+    OPTION_NUMBER("keys-max", struct request, options.keys_max, 1, INT64_MAX, "a number of keys is wanted"),
+    OPTION_TEXT("totals", struct request, options.totals_path),
+    OPTION_TEXT("name", struct request, options.totals_name),
+    OPTION_NUMBER("tags", struct request, options.redis_tags, 1, 1024, "a power of two up to 1024 is wanted"),
+    OPTION_OTHER("shape", take_shape),
+    OPTION_OTHER("separator", take_separator),
+    OPTION_OTHER("timeout", take_timeout),
+    REDIS_FLAGS(struct request, flags),
+    OPTIONS_END};
 
 /* Returns -1 to continue, otherwise the exit status. */
-static int read_options(int argc, char **argv, tw_audit_options *options) {
-    int option;
-    struct redis_flags flags = {0};
-    opterr = 0;
-    optind = 0;
-    while ((option = getopt_long(argc, argv, OPTIONS_SHORT, long_options, NULL)) != -1) {
-        if (option == OPTION_HELP || option == 'h') return options_help(help, NULL);
-        if (option == '?' || option == ':') return options_refuse(option, argv, long_options);
-        if (!redis_flags_take(&flags, option, optarg) && !take(options, option, optarg)) return EXIT_USAGE;
-    }
-    redis_flags_apply(&flags, options);
+static int read_options(int argc, char **argv, struct request *request) {
+    int status = options_read(argc, argv, rules, help, NULL, request);
+    if (status >= 0) return status;
+    redis_flags_apply(&request->flags, &request->options);
     if (optind < argc) {
         tool_complain("'%s' is no option; name a file of totals with --totals", argv[optind]);
         return EXIT_USAGE;
     }
-    if (!redis_flags_finish(&flags, &options->redis_url)) return EXIT_USAGE;
-    if (options->redis_url) return -1;
+    if (!redis_flags_finish(&request->flags, &request->options.redis_url)) return EXIT_USAGE;
+    if (request->options.redis_url) return -1;
     tool_complain("--redis is missing: which Redis?");
     return EXIT_USAGE;
 }
@@ -195,19 +158,20 @@ static int read_options(int argc, char **argv, tw_audit_options *options) {
 int audit_main(int argc, char **argv) {
     char error[256] = "";
     struct output output = {0};
-    tw_audit_options options;
+    struct request request = {.flags = {0}};
+    tw_audit_options *options = &request.options;
     tw_audit_report report = {0};
-    tw_audit_options_init(&options);
-    options.error_text = error;
-    options.error_size = sizeof error;
-    int status = read_options(argc, argv, &options);
+    tw_audit_options_init(options);
+    options->error_text = error;
+    options->error_size = sizeof error;
+    int status = read_options(argc, argv, &request);
     if (status >= 0) return status;
-    output.has_inner = options.redis_shape != TW_REDIS_STRING;
+    output.has_inner = options->redis_shape != TW_REDIS_STRING;
     if (!sink_open(&output.sink, STDOUT_FILENO)) {
         tool_complain("no memory");
         return EXIT_TROUBLE;
     }
-    tw_status done = tw_audit(NULL, &options, show_finding, &output, &report);
+    tw_status done = tw_audit(NULL, options, show_finding, &output, &report);
     bool written = sink_flush(&output.sink);
     sink_close(&output.sink);
     if (!written) tool_complain("cannot write the output");

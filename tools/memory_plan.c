@@ -6,7 +6,6 @@
 
 #include "tools/common/options.h"
 #include "tallywheel.h"
-#include "tools/common/text.h"
 #include "tools/common/tool.h"
 
 #define KEYS_MAX (UINT64_C(1) << 32)
@@ -85,41 +84,18 @@ static const char help[] =
     "\n"
     "Exit status: 0 done; 2 wrong usage.\n";
 
-enum { OPTION_KEYS = 1, OPTION_KEY_BYTES, OPTION_WINDOWS, OPTION_OPEN, OPTION_REDIS, OPTION_HELP };
-static const struct option long_options[] = {{"keys", required_argument, NULL, OPTION_KEYS},
-                                             {"key-bytes", required_argument, NULL, OPTION_KEY_BYTES},
-                                             {"windows", required_argument, NULL, OPTION_WINDOWS},
-                                             {"open", required_argument, NULL, OPTION_OPEN},
-                                             {"redis", no_argument, NULL, OPTION_REDIS},
-                                             {"help", no_argument, NULL, OPTION_HELP},
-                                             {NULL, 0, NULL, 0}};
-
-static bool take(const char *option, const char *given, uint64_t low, uint64_t high, uint64_t *number) {
-    if (text_number(given, low, high, number)) return true;
-    tool_complain("--%s '%s': a whole number from %" PRIu64 " to %" PRIu64 " is wanted", option, given, low, high);
-    return false;
-}
-
-static bool option_take(struct memory_ask *ask, int option, const char *given) {
-    switch (option) {
-    case OPTION_KEYS: return take("keys", given, 1, KEYS_MAX, &ask->keys);
-    case OPTION_KEY_BYTES: return take("key-bytes", given, 1, TW_KEY_SIZE_MAX, &ask->key_bytes);
-    case OPTION_WINDOWS: return take("windows", given, 0, WINDOWS_MAX, &ask->closed);
-    case OPTION_OPEN: return take("open", given, 1, WINDOWS_MAX, &ask->open);
-    default: ask->redis = true; return true;
-    }
-}
+static const struct option_rule rules[] = {
+    OPTION_NUMBER("keys", struct memory_ask, keys, 1, KEYS_MAX, NULL),
+    OPTION_NUMBER("key-bytes", struct memory_ask, key_bytes, 1, TW_KEY_SIZE_MAX, NULL),
+    OPTION_NUMBER("windows", struct memory_ask, closed, 0, WINDOWS_MAX, NULL),
+    OPTION_NUMBER("open", struct memory_ask, open, 1, WINDOWS_MAX, NULL),
+    OPTION_FLAG("redis", struct memory_ask, redis),
+    OPTIONS_END};
 
 /* Returns -1 to continue, otherwise the exit status. */
 static int read_options(int argc, char **argv, struct memory_ask *ask) {
-    int option;
-    opterr = 0;
-    optind = 0;
-    while ((option = getopt_long(argc, argv, OPTIONS_SHORT, long_options, NULL)) != -1) {
-        if (option == OPTION_HELP || option == 'h') return options_help(help, NULL);
-        if (option == ':' || option == '?') return options_refuse(option, argv, long_options);
-        if (!option_take(ask, option, optarg)) return EXIT_USAGE;
-    }
+    int status = options_read(argc, argv, rules, help, NULL, ask);
+    if (status >= 0) return status;
     if (optind < argc) {
         tool_complain("'%s' is no option; 'tallywheel plan --help' lists them", argv[optind]);
         return EXIT_USAGE;

@@ -29,37 +29,27 @@ static const char help[] =
     "alive, Redis did not reply, or not all of a cluster could be looked at: then once more, later; 2 wrong usage,\n"
     "or a family or an instance without leases.\n";
 
-enum { OPTION_REDIS = 1, OPTION_PREFIX, OPTION_KEY, OPTION_FORCE, OPTION_HELP };
-static const struct option long_options[] = {{"redis", required_argument, NULL, OPTION_REDIS},
-                                             {"prefix", required_argument, NULL, OPTION_PREFIX},
-                                             {"redis-key", required_argument, NULL, OPTION_KEY},
-                                             REDIS_FLAGS,
-                                             {"force", no_argument, NULL, OPTION_FORCE},
-                                             {"help", no_argument, NULL, OPTION_HELP},
-                                             {NULL, 0, NULL, 0}};
+struct request {
+    tw_options options;
+    tw_family_options family;
+    struct redis_flags flags;
+    bool force;
+};
+
+static const struct option_rule rules[] = {OPTION_TEXT("redis", struct request, options.redis_url),
+                                           OPTION_TEXT("prefix", struct request, options.redis_prefix),
+                                           OPTION_TEXT("redis-key", struct request, family.redis_key),
+                                           REDIS_FLAGS(struct request, flags),
+                                           OPTION_FLAG("force", struct request, force),
+                                           OPTIONS_END};
 
 /* Returns -1 to continue, otherwise the exit status. */
-static int read_options(int argc, char **argv, tw_options *options, tw_family_options *family, bool *force) {
-    int option;
-    struct redis_flags flags = {0};
-    opterr = 0;
-    optind = 0;
-    while ((option = getopt_long(argc, argv, OPTIONS_SHORT, long_options, NULL)) != -1) {
-        switch (option) {
-        case 'h':
-        case OPTION_HELP: return options_help(help, NULL);
-        case OPTION_REDIS: options->redis_url = optarg; break;
-        case OPTION_PREFIX: options->redis_prefix = optarg; break;
-        case OPTION_KEY: family->redis_key = optarg; break;
-        case OPTION_FORCE: *force = true; break;
-        default:
-            if (redis_flags_take(&flags, option, optarg)) break;
-            return options_refuse(option, argv, long_options);
-        }
-    }
-    redis_flags_apply(&flags, options);
-    if (!redis_flags_finish(&flags, &options->redis_url)) return EXIT_USAGE;
-    if (options->redis_url != NULL && argc - optind == 2) return -1;
+static int read_options(int argc, char **argv, struct request *request) {
+    int status = options_read(argc, argv, rules, help, NULL, request);
+    if (status >= 0) return status;
+    redis_flags_apply(&request->flags, &request->options);
+    if (!redis_flags_finish(&request->flags, &request->options.redis_url)) return EXIT_USAGE;
+    if (request->options.redis_url != NULL && argc - optind == 2) return -1;
     tool_complain("--redis, a family and an instance are wanted; 'tallywheel reclaim --help' says more");
     return EXIT_USAGE;
 }
@@ -105,25 +95,23 @@ static int reclaim(tw_engine *engine, const tw_family_options *options, const ch
 int reclaim_main(int argc, char **argv) {
     char error[256] = "";
     tw_engine *engine;
-    tw_options options;
-    tw_family_options family;
-    tw_options_init(&options);
-    tw_family_options_init(&family);
-    options.error_text = family.error_text = error;
-    options.error_size = family.error_size = sizeof error;
-    options.redis_timeout_ms = 2000;
-    bool force = false;
-    int status = read_options(argc, argv, &options, &family, &force);
+    struct request request = {.force = false};
+    tw_options_init(&request.options);
+    tw_family_options_init(&request.family);
+    request.options.error_text = request.family.error_text = error;
+    request.options.error_size = request.family.error_size = sizeof error;
+    request.options.redis_timeout_ms = 2000;
+    int status = read_options(argc, argv, &request);
     if (status >= 0) return status;
-    family.name = argv[optind];
-    family.window = TW_WINDOW_FOREVER;
-    family.limit_mode = TW_LIMIT_HARD;
-    tw_status opened = tw_open(&options, &engine);
+    request.family.name = argv[optind];
+    request.family.window = TW_WINDOW_FOREVER;
+    request.family.limit_mode = TW_LIMIT_HARD;
+    tw_status opened = tw_open(&request.options, &engine);
     if (opened != TW_OK) {
         tool_complain("%s", error[0] ? error : tw_status_text(opened));
         return opened == TW_ERR_OPTIONS ? EXIT_USAGE : EXIT_TROUBLE;
     }
-    status = reclaim(engine, &family, argv[optind + 1], force, error);
+    status = reclaim(engine, &request.family, argv[optind + 1], request.force, error);
     (void)tw_close(engine, 1000);
     return status;
 }

@@ -1,7 +1,7 @@
 /* options.c -- help and refusals. See options.h. */
 #include "tools/common/options.h"
 
-#include <stdbool.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,8 +9,9 @@
 #include "tools/common/tool.h"
 
 #define NAMES_MAX 64
+#define HELP 0x100 /* what getopt_long() answers, above each letter; then the rows of the table */
 
-int options_help(const char *help, const char *rest) {
+static int show_help(const char *help, const char *rest) {
     if (fputs(help, stdout) >= 0 && (rest == NULL || fputs(rest, stdout) >= 0) && fflush(stdout) == 0) return EXIT_DONE;
     tool_complain("cannot write the output");
     return EXIT_TROUBLE;
@@ -45,11 +46,63 @@ static void refuse_unknown(const char *command, const char *given, const struct 
     }
 }
 
-int options_refuse(int answer, char *const *argv, const struct option *options) {
-    if (answer == ':') {
+/* `answer` is that of getopt_long(), '?' or ':'. A value that is missing is distinguished from an unknown option. */
+static int refuse(int answer, char *const *argv, const struct option *options) {
+    if (answer == ':')
         tool_complain("%s needs a value", argv[optind - 1]);
-    } else {
+    else
         refuse_unknown(argv[0], refused_argument(argv), options);
-    }
     return EXIT_USAGE;
+}
+
+bool option_refuse(const struct option_rule *rule, const char *given, const char *takes) {
+    tool_complain("--%s '%s': %s", rule->name, given, takes);
+    return false;
+}
+
+static void *field_of(const struct option_rule *rule, void *into) {
+    return (char *)into + rule->at;
+}
+
+bool option_text(const struct option_rule *rule, void *into, const char *given) {
+    *(const char **)field_of(rule, into) = given;
+    return true;
+}
+
+bool option_flag(const struct option_rule *rule, void *into, const char *given) {
+    (void)given;
+    return *(bool *)field_of(rule, into) = true;
+}
+
+bool option_number(const struct option_rule *rule, void *into, const char *given) {
+    char takes[80];
+    uint64_t number;
+    if (text_number(given, rule->low, rule->high, &number)) {
+        if (rule->size == sizeof number)
+            *(uint64_t *)field_of(rule, into) = number;
+        else
+            *(uint32_t *)field_of(rule, into) = (uint32_t)number;
+        return true;
+    }
+    snprintf(takes, sizeof takes, "a whole number from %" PRIu64 " to %" PRIu64 " is wanted", rule->low, rule->high);
+    return option_refuse(rule, given, rule->takes != NULL ? rule->takes : takes);
+}
+
+int options_read(int argc, char **argv, const struct option_rule *rules, const char *help, const char *rest,
+                 void *into) {
+    struct option options[NAMES_MAX + 2] = {{0}};
+    size_t count = 0;
+    for (; rules[count].name != NULL && count < NAMES_MAX; count++)
+        options[count] = (struct option){rules[count].name, rules[count].is_flag ? no_argument : required_argument,
+                                         NULL, HELP + 1 + (int)count};
+    options[count] = (struct option){"help", no_argument, NULL, HELP};
+    opterr = 0;
+    optind = 0;
+    for (int answer; (answer = getopt_long(argc, argv, ":h", options, NULL)) != -1;) {
+        if (answer == HELP || answer == 'h') return show_help(help, rest);
+        if (answer < HELP) return refuse(answer, argv, options);
+        const struct option_rule *rule = &rules[answer - HELP - 1];
+        if (!rule->take(rule, into, optarg)) return EXIT_USAGE;
+    }
+    return -1;
 }

@@ -56,21 +56,9 @@ bool redis_flags_hide(int argc, char **argv) {
 
 /* ---- the others ---- */
 
-bool redis_flags_take(struct redis_flags *flags, int option, const char *given) {
-    switch (option) {
-    case OPTION_PASSWORD_FILE: flags->password_file = given; return true;
-    case OPTION_TLS_CA: flags->ca_file = given; return true;
-    case OPTION_TLS_CERT: flags->cert_file = given; return true;
-    case OPTION_TLS_KEY: flags->key_file = given; return true;
-    case OPTION_TLS_SERVER_NAME: flags->server_name = given; return true;
-    case OPTION_TLS_INSECURE: flags->insecure = 1; return true;
-    default: return false;
-    }
-}
-
 bool redis_flags_any(const struct redis_flags *flags) {
     return flags->ca_file != NULL || flags->cert_file != NULL || flags->key_file != NULL ||
-           flags->server_name != NULL || flags->insecure != 0 || flags->password_file != NULL;
+           flags->server_name != NULL || flags->insecure || flags->password_file != NULL;
 }
 
 /* Reads its first line. Returns -1 on an error (errno has the reason), and 0 if the line is too long or missing. */

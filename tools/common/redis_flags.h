@@ -4,33 +4,22 @@
 #ifndef TOOL_REDIS_FLAGS_H
 #define TOOL_REDIS_FLAGS_H
 
-#include <getopt.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "tools/common/options.h"
+
 #define REDIS_PASSWORD "TALLYWHEEL_REDIS_PASSWORD"
 #define SENTINEL_USER "TALLYWHEEL_SENTINEL_USER"
 #define SENTINEL_PASSWORD "TALLYWHEEL_SENTINEL_PASSWORD"
 
-enum {
-    OPTION_TLS_CA = 0x1000, /* above each command's own */
-    OPTION_TLS_CERT,
-    OPTION_TLS_KEY,
-    OPTION_TLS_SERVER_NAME,
-    OPTION_TLS_INSECURE,
-    OPTION_PASSWORD_FILE
-};
-
-/* In the table of getopt_long(). */
-#define REDIS_FLAGS \
-    {"redis-password-file", required_argument, NULL, OPTION_PASSWORD_FILE}, \
-        {"tls-ca", required_argument, NULL, OPTION_TLS_CA}, {"tls-cert", required_argument, NULL, OPTION_TLS_CERT}, \
-        {"tls-key", required_argument, NULL, OPTION_TLS_KEY}, \
-        {"tls-server-name", required_argument, NULL, OPTION_TLS_SERVER_NAME}, { \
-        "tls-insecure", no_argument, NULL, OPTION_TLS_INSECURE \
-    }
+/* In the table of options of a subcommand whose struct has `flags`, a struct redis_flags. */
+#define REDIS_FLAGS(type, flags) \
+    OPTION_TEXT("redis-password-file", type, flags.password_file), OPTION_TEXT("tls-ca", type, flags.ca_file), \
+        OPTION_TEXT("tls-cert", type, flags.cert_file), OPTION_TEXT("tls-key", type, flags.key_file), \
+        OPTION_TEXT("tls-server-name", type, flags.server_name), OPTION_FLAG("tls-insecure", type, flags.insecure)
 
 /* In the help text, behind --redis. */
 #define REDIS_FLAGS_HELP \
@@ -46,15 +35,13 @@ enum {
 struct redis_flags {
     const char *password_file;
     const char *ca_file, *cert_file, *key_file, *server_name;
-    uint32_t insecure;
+    bool insecure;
 };
 
 /* Replaces each argument that is a URL of Redis with a password by a copy, and hides the password where others see it.
  * Once, before the arguments are looked at. Returns false if there is no memory. */
 bool redis_flags_hide(int argc, char **argv);
 
-/* Returns false if it is not one of them. */
-bool redis_flags_take(struct redis_flags *flags, int option, const char *given);
 bool redis_flags_any(const struct redis_flags *flags);
 /* Puts the password of the file, or of the environment, into the URL, which has none, in memory. `*url` may be NULL,
  * which means no Redis. Returns false after a complaint, if the file cannot be read, or if the URL has a password,

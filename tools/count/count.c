@@ -219,8 +219,7 @@ int count_main(int argc, char **argv) {
     struct sink sink;
     (void)setlocale(LC_CTYPE, "C.UTF-8"); /* keys are UTF-8, and wcwidth() needs this for their width */
     int code = plan_read(argc, argv, &plan);
-    if (code == -1) return EXIT_DONE;
-    if (code != EXIT_DONE) return code;
+    if (code >= 0) return code;
     if (!stop_begin()) {
         tool_complain("cannot watch for signals: %s", strerror(errno));
         return EXIT_TROUBLE;

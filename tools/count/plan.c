@@ -82,63 +82,6 @@ static const char help_of_redis[] =
     "usage; 130 and 143 after SIGINT and SIGTERM: what was counted until then is printed. Lines that cannot be read\n"
     "are skipped and reported on standard error.\n";
 
-enum {
-    OPTION_FORMAT = 1,
-    OPTION_KEY,
-    OPTION_DISTINCT,
-    OPTION_WHERE,
-    OPTION_SINCE,
-    OPTION_UNTIL,
-    OPTION_TIME,
-    OPTION_WINDOW,
-    OPTION_UTC_OFFSET,
-    OPTION_REDIS,
-    OPTION_REDIS_KEY,
-    OPTION_RETENTION,
-    OPTION_BATCH,
-    OPTION_RESUME,
-    OPTION_MEMORY,
-    OPTION_TOP,
-    OPTION_OUTPUT,
-    OPTION_SVG,
-    OPTION_THREADS,
-    OPTION_FOLLOW,
-    OPTION_LATENESS,
-    OPTION_HELP
-};
-
-static const struct option long_options[] = {{"format", required_argument, NULL, OPTION_FORMAT},
-                                             {"key", required_argument, NULL, OPTION_KEY},
-                                             {"distinct", required_argument, NULL, OPTION_DISTINCT},
-                                             {"where", required_argument, NULL, OPTION_WHERE},
-                                             {"since", required_argument, NULL, OPTION_SINCE},
-                                             {"until", required_argument, NULL, OPTION_UNTIL},
-                                             {"time", required_argument, NULL, OPTION_TIME},
-                                             {"window", required_argument, NULL, OPTION_WINDOW},
-                                             {"utc-offset", required_argument, NULL, OPTION_UTC_OFFSET},
-                                             {"redis", required_argument, NULL, OPTION_REDIS},
-                                             {"redis-key", required_argument, NULL, OPTION_REDIS_KEY},
-                                             REDIS_FLAGS,
-                                             {"batch", required_argument, NULL, OPTION_BATCH},
-                                             {"resume", no_argument, NULL, OPTION_RESUME},
-                                             {"retention", required_argument, NULL, OPTION_RETENTION},
-                                             {"memory", required_argument, NULL, OPTION_MEMORY},
-                                             {"top", required_argument, NULL, OPTION_TOP},
-                                             {"output", required_argument, NULL, OPTION_OUTPUT},
-                                             {"svg", required_argument, NULL, OPTION_SVG},
-                                             {"threads", required_argument, NULL, OPTION_THREADS},
-                                             {"follow", no_argument, NULL, OPTION_FOLLOW},
-                                             {"lateness", required_argument, NULL, OPTION_LATENESS},
-                                             {"help", no_argument, NULL, OPTION_HELP},
-                                             {NULL, 0, NULL, 0}};
-
-/* ---- refusals ---- */
-
-static bool refuse(const char *option, const char *given, const char *takes) {
-    tool_complain("--%s '%s': %s", option, given, takes);
-    return false;
-}
-
 /* ---- values ---- */
 
 /* The index of one of a few words; -1 if it is not one of them. */
@@ -149,125 +92,124 @@ static int word_index(const char *given, const char *const *words) {
     return -1;
 }
 
-static bool choice(const char *option, const char *given, const char *const *words, const char *takes, int *index) {
+static bool choice(const struct option_rule *rule, const char *given, const char *const *words, const char *takes,
+                   int *index) {
     *index = word_index(given, words);
     if (*index >= 0) return true;
     const char *nearest = text_nearest(given, words);
-    if (nearest == NULL) return refuse(option, given, takes);
-    tool_complain("--%s '%s': did you mean %s? It %s", option, given, nearest, takes);
+    if (nearest == NULL) return option_refuse(rule, given, takes);
+    tool_complain("--%s '%s': did you mean %s? It %s", rule->name, given, nearest, takes);
     return false;
 }
 
 /* What plan_read() collects before it can make the plan. The fields depend on the format, and the span of time on the
  * offset; either may come first. */
 struct draft {
-    struct plan *plan;
+    struct plan plan;
     struct fields_asked fields;
     const char *since, *until;
-    bool lateness_given, retention_given, redis_key_given;
 };
 
-static bool number_take(const char *option, const char *given, uint64_t low, uint64_t high, uint64_t *number) {
-    char takes[80];
-    if (text_number(given, low, high, number)) return true;
-    snprintf(takes, sizeof takes, "a whole number from %llu to %llu is wanted", (unsigned long long)low,
-             (unsigned long long)high);
-    return refuse(option, given, takes);
-}
-
-static bool span_take(const char *option, const char *given, bool zero_is_fine, int64_t days_max, int64_t *ms) {
+/* From `low` ms to `high` days. */
+static bool take_span(const struct option_rule *rule, void *into, const char *given) {
     int64_t value;
     char takes[120];
-    if (text_span(given, &value) && (value > 0 || zero_is_fine) && value <= days_max * TW_DAY) {
-        *ms = value;
+    if (text_span(given, &value) && value >= (int64_t)rule->low && value <= (int64_t)rule->high * TW_DAY) {
+        *(int64_t *)(void *)((char *)into + rule->at) = value;
         return true;
     }
     snprintf(takes, sizeof takes, "a whole number followed by s, m, h or d is wanted, as 30s, 1h, 7d, up to %lldd",
-             (long long)days_max);
-    return refuse(option, given, takes);
+             (long long)rule->high);
+    return option_refuse(rule, given, takes);
 }
 
-static bool where_take(struct fields_asked *fields, const char *given) {
-    if (fields->where_count == LINE_WHERE_MAX) return refuse("where", given, "at most 8 conditions are taken");
+static bool take_where(const struct option_rule *rule, void *into, const char *given) {
+    struct fields_asked *fields = &((struct draft *)into)->fields;
+    if (fields->where_count == LINE_WHERE_MAX) return option_refuse(rule, given, "at most 8 conditions are taken");
     fields->where[fields->where_count++] = given;
     return true;
 }
 
-static bool window_take(const char *given, int64_t *window_ms) {
-    if (strcmp(given, "all") != 0) return span_take("window", given, false, WINDOW_DAYS_MAX, window_ms);
-    *window_ms = WINDOWS_ALL;
+static bool take_window(const struct option_rule *rule, void *into, const char *given) {
+    struct draft *draft = into;
+    if (strcmp(given, "all") != 0) return take_span(rule, into, given);
+    draft->plan.window_ms = WINDOWS_ALL;
     return true;
 }
 
 /* FORMAT, cri, or cri+FORMAT. */
-static bool format_take(struct draft *draft, const char *given) {
+static bool take_format(const struct option_rule *rule, void *into, const char *given) {
     static const char *const formats[] = {"combined", "vhost_combined", "dpkg", "tsv",        "json", "s3", "alb",
                                           "envoy",    "haproxy",        "w3c",  "cloudfront", "cri",  NULL};
     static const char takes[] = "is one of combined, vhost_combined, s3, alb, cloudfront, w3c, envoy, haproxy, json,"
                                 " dpkg, tsv, cri";
+    struct draft *draft = into;
     int index;
-    draft->plan->rule.is_cri = strncmp(given, "cri+", 4) == 0;
-    if (!choice("format", draft->plan->rule.is_cri ? given + 4 : given, formats, takes, &index)) return false;
-    draft->plan->rule.is_cri = draft->plan->rule.is_cri || formats[index + 1] == NULL;
-    draft->fields.format = formats[index + 1] == NULL ? LINE_COMBINED : (enum line_format)index;
+    bool is_cri = strncmp(given, "cri+", 4) == 0;
+    if (!choice(rule, is_cri ? given + 4 : given, formats, takes, &index)) return false;
+    bool is_last = formats[index + 1] == NULL;
+    draft->plan.rule.is_cri = is_cri || is_last;
+    draft->fields.format = is_last ? LINE_COMBINED : (enum line_format)index;
     return true;
 }
 
-static bool option_take(struct draft *draft, int option, const char *given) {
-    static const char *const forms[] = {"table", "tsv", "json", "csv", NULL};
-    struct plan *plan = draft->plan;
-    uint64_t number = 0;
-    int index = 0;
-    bool good = true;
-    if (redis_flags_take(&plan->flags, option, given)) return true;
-    switch (option) {
-    case OPTION_FORMAT: return format_take(draft, given);
-    case OPTION_KEY: draft->fields.key = given; return true;
-    case OPTION_DISTINCT: draft->fields.element = given; return true;
-    case OPTION_TIME: draft->fields.time = given; return true;
-    case OPTION_WHERE: return where_take(&draft->fields, given);
-    case OPTION_SINCE: draft->since = given; return true;
-    case OPTION_UNTIL: draft->until = given; return true;
-    case OPTION_WINDOW: return window_take(given, &plan->window_ms);
-    case OPTION_RETENTION:
-        draft->retention_given = true;
-        return span_take("retention", given, false, DAYS_MAX, &plan->retention_ms);
-    case OPTION_LATENESS:
-        draft->lateness_given = true;
-        return span_take("lateness", given, true, DAYS_MAX, &plan->lateness_ms);
-    case OPTION_UTC_OFFSET:
-        return text_offset(given, &plan->rule.utc_offset_ms) ||
-               refuse("utc-offset", given, "an offset within 14 hours of UTC is wanted, as +08:00 or -03:30");
-    case OPTION_MEMORY:
-        return text_size(given, &plan->memory_bytes)
-                   ? plan->memory_bytes > 0 || refuse("memory", given, "must not be 0")
-                   : refuse("memory", given, "a size as 512M or 4G is wanted");
-    case OPTION_TOP:
-        good = number_take("top", given, 1, UINT32_MAX, &number);
-        if (good) plan->top = (size_t)number;
-        return good;
-    case OPTION_THREADS:
-        good = number_take("threads", given, 1, FEED_THREADS_MAX, &number);
-        if (good) plan->threads = (unsigned)number;
-        return good;
-    case OPTION_OUTPUT:
-        good = choice("output", given, forms, "is one of table, tsv, csv, json", &index);
-        if (good) plan->form = (enum print_form)index;
-        return good;
-    case OPTION_SVG: plan->svg = given; return true;
-    case OPTION_REDIS: plan->redis_url = given; return true;
-    case OPTION_BATCH:
-        plan->batch = given;
-        return (given[0] != '\0' && strlen(given) <= BATCH_NAME_MAX) ||
-               refuse("batch", given, "a name of 1 to 200 bytes is wanted, as access.log-2015-05-17");
-    case OPTION_RESUME: plan->resume = true; return true;
-    case OPTION_REDIS_KEY:
-        draft->redis_key_given = true;
-        plan->redis_key = given;
-        return true;
-    default: plan->follow = true; return true;
-    }
+static bool take_offset(const struct option_rule *rule, void *into, const char *given) {
+    struct draft *draft = into;
+    return text_offset(given, &draft->plan.rule.utc_offset_ms) ||
+           option_refuse(rule, given, "an offset within 14 hours of UTC is wanted, as +08:00 or -03:30");
 }
+
+static bool take_memory(const struct option_rule *rule, void *into, const char *given) {
+    struct draft *draft = into;
+    if (!text_size(given, &draft->plan.memory_bytes))
+        return option_refuse(rule, given, "a size as 512M or 4G is wanted");
+    return draft->plan.memory_bytes > 0 || option_refuse(rule, given, "must not be 0");
+}
+
+static bool take_output(const struct option_rule *rule, void *into, const char *given) {
+    static const char *const forms[] = {"table", "tsv", "json", "csv", NULL};
+    struct draft *draft = into;
+    int index;
+    if (!choice(rule, given, forms, "is one of table, tsv, csv, json", &index)) return false;
+    draft->plan.form = (enum print_form)index;
+    return true;
+}
+
+static bool take_batch(const struct option_rule *rule, void *into, const char *given) {
+    struct draft *draft = into;
+    draft->plan.batch = given;
+    return (given[0] != '\0' && strlen(given) <= BATCH_NAME_MAX) ||
+           option_refuse(rule, given, "a name of 1 to 200 bytes is wanted, as access.log-2015-05-17");
+}
+
+#define TEXT(name, field) OPTION_TEXT(name, struct draft, field)
+#define FLAG(name, field) OPTION_FLAG(name, struct draft, field)
+#define NUMBER(name, field, high) OPTION_NUMBER(name, struct draft, field, 1, high, NULL)
+#define SPAN(option, function, field, least, days) \
+    { .name = option, .take = function, .at = offsetof(struct draft, field), .low = least, .high = days }
+static const struct option_rule rules[] = {OPTION_OTHER("format", take_format),
+                                           TEXT("key", fields.key),
+                                           TEXT("distinct", fields.element),
+                                           OPTION_OTHER("where", take_where),
+                                           TEXT("since", since),
+                                           TEXT("until", until),
+                                           TEXT("time", fields.time),
+                                           SPAN("window", take_window, plan.window_ms, 1, WINDOW_DAYS_MAX),
+                                           OPTION_OTHER("utc-offset", take_offset),
+                                           TEXT("redis", plan.redis_url),
+                                           TEXT("redis-key", plan.redis_key),
+                                           REDIS_FLAGS(struct draft, plan.flags),
+                                           OPTION_OTHER("batch", take_batch),
+                                           FLAG("resume", plan.resume),
+                                           SPAN("retention", take_span, plan.retention_ms, 1, DAYS_MAX),
+                                           OPTION_OTHER("memory", take_memory),
+                                           NUMBER("top", plan.top, UINT32_MAX),
+                                           OPTION_OTHER("output", take_output),
+                                           TEXT("svg", plan.svg),
+                                           NUMBER("threads", plan.threads, FEED_THREADS_MAX),
+                                           FLAG("follow", plan.follow),
+                                           SPAN("lateness", take_span, plan.lateness_ms, 0, DAYS_MAX),
+                                           OPTIONS_END};
 
 /* ---- defaults ---- */
 
@@ -293,7 +235,7 @@ static unsigned processors(void) {
 }
 
 static void defaults_set(struct plan *plan) {
-    *plan = (struct plan){.window_ms = TW_HOUR, .lateness_ms = DEFAULT_LATENESS_MS, .form = PRINT_TABLE};
+    *plan = (struct plan){.window_ms = TW_HOUR, .lateness_ms = -1, .form = PRINT_TABLE};
     plan->threads = processors();
     plan->memory_bytes = machine_bytes() / 4 * 3;
 }
@@ -307,8 +249,10 @@ static bool moment_take(const char *option, const char *given, int64_t utc_offse
         *unix_ms = (int64_t)time(NULL) * 1000 - span_ms;
         return true;
     }
-    return line_time_read(given, strlen(given), utc_offset_ms, unix_ms) ||
-           refuse(option, given, "a time is wanted, as 2015-05-17, 2015-05-17T10:05:03Z, Unix seconds, or 2h (ago)");
+    if (line_time_read(given, strlen(given), utc_offset_ms, unix_ms)) return true;
+    tool_complain("--%s '%s': a time is wanted, as 2015-05-17, 2015-05-17T10:05:03Z, Unix seconds, or 2h (ago)", option,
+                  given);
+    return false;
 }
 
 static bool span_set(struct line_rule *rule, const struct draft *draft) {
@@ -323,12 +267,12 @@ static bool span_set(struct line_rule *rule, const struct draft *draft) {
 }
 
 static bool draft_is_sound(const struct draft *draft) {
-    const struct plan *plan = draft->plan;
+    const struct plan *plan = &draft->plan;
     if (plan->file_count == 0) {
         tool_complain("nothing to count: name a FILE, or - for standard input");
     } else if (plan->follow && plan->window_ms == WINDOWS_ALL) {
         tool_complain("--follow prints a window when it closes, and --window all never does");
-    } else if (draft->lateness_given && !plan->follow) {
+    } else if (plan->lateness_ms >= 0 && !plan->follow) {
         tool_complain("--lateness goes with --follow; without it no line is late");
     } else if (plan->svg != NULL && (plan->follow || draft->fields.element != NULL)) {
         tool_complain("--svg goes with counts of lines, in input that ends: neither with --follow nor with --distinct");
@@ -343,9 +287,9 @@ static bool draft_is_sound(const struct draft *draft) {
         tool_complain("--resume wants one Redis: the nodes of a cluster cannot take counts and a position as one");
     } else if (plan->resume && (draft->fields.format == LINE_W3C || draft->fields.format == LINE_CLOUDFRONT)) {
         tool_complain("--resume goes on in the middle of a file, and in w3c and cloudfront its head names the columns");
-    } else if (draft->retention_given && plan->redis_url == NULL) {
+    } else if (plan->retention_ms > 0 && plan->redis_url == NULL) {
         tool_complain("--retention goes with --redis");
-    } else if (draft->redis_key_given && plan->redis_url == NULL) {
+    } else if (plan->redis_key != NULL && plan->redis_url == NULL) {
         tool_complain("--redis-key goes with --redis");
     } else if (redis_flags_any(&plan->flags) && plan->redis_url == NULL) {
         tool_complain("--redis-password-file, --tls-ca and their kin go with --redis");
@@ -357,7 +301,7 @@ static bool draft_is_sound(const struct draft *draft) {
 
 /* Two runs with the same hash count the same lines under the same names. */
 static uint64_t meaning_of(const struct draft *draft) {
-    const struct plan *plan = draft->plan;
+    const struct plan *plan = &draft->plan;
     const struct fields_asked *fields = &draft->fields;
     char numbers[80];
     snprintf(numbers, sizeof numbers, "%s%d %lld %lld", plan->rule.is_cri ? "cri+" : "", (int)fields->format,
@@ -372,22 +316,17 @@ static uint64_t meaning_of(const struct draft *draft) {
 }
 
 int plan_read(int argc, char **argv, struct plan *plan) {
-    struct draft draft = {.plan = plan, .fields.format = LINE_COMBINED};
-    int option;
-    defaults_set(plan);
-    opterr = 0;
-    optind = 1;
-    while ((option = getopt_long(argc, argv, OPTIONS_SHORT, long_options, NULL)) != -1) {
-        if (option == OPTION_HELP || option == 'h')
-            return options_help(help_of_counting, help_of_redis) == EXIT_DONE ? -1 : EXIT_TROUBLE;
-        if (option == '?' || option == ':') return options_refuse(option, argv, long_options);
-        if (!option_take(&draft, option, optarg)) return EXIT_USAGE;
-    }
-    plan->files = argv + optind;
-    plan->file_count = (size_t)(argc - optind);
-    if (!draft_is_sound(&draft) || !redis_flags_finish(&plan->flags, &plan->redis_url) ||
-        !fields_set(&plan->rule, &draft.fields) || !span_set(&plan->rule, &draft))
+    struct draft draft = {.fields.format = LINE_COMBINED};
+    defaults_set(&draft.plan);
+    int status = options_read(argc, argv, rules, help_of_counting, help_of_redis, &draft);
+    if (status >= 0) return status;
+    draft.plan.files = argv + optind;
+    draft.plan.file_count = (size_t)(argc - optind);
+    if (!draft_is_sound(&draft) || !redis_flags_finish(&draft.plan.flags, &draft.plan.redis_url) ||
+        !fields_set(&draft.plan.rule, &draft.fields) || !span_set(&draft.plan.rule, &draft))
         return EXIT_USAGE;
-    plan->meaning = meaning_of(&draft);
-    return EXIT_DONE;
+    if (draft.plan.lateness_ms < 0) draft.plan.lateness_ms = DEFAULT_LATENESS_MS;
+    draft.plan.meaning = meaning_of(&draft);
+    *plan = draft.plan;
+    return -1;
 }

@@ -28,7 +28,7 @@ struct plan {
     size_t file_count;
 };
 
-/* Returns EXIT_DONE to continue; -1 if help was shown; EXIT_USAGE after a message on standard error. */
+/* Returns -1 to continue, otherwise the exit status. */
 int plan_read(int argc, char **argv, struct plan *plan);
 
 /* The outcome of the input, however it was read. */

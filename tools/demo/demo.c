@@ -26,7 +26,6 @@
 #include "tools/common/moment.h"
 #include "tools/common/options.h"
 #include "tools/common/stop.h"
-#include "tools/common/text.h"
 #include "tools/common/tool.h"
 
 #define KILL_MS 4000
@@ -61,40 +60,22 @@ struct demo {
 
 /* ---- options ---- */
 
-/* Returns EXIT_DONE to continue; -1 if help was shown. */
-static int options_read(int argc, char **argv, struct demo *demo) {
-    static const struct option options[] = {
-        {"engines", required_argument, NULL, 'e'}, {"threads", required_argument, NULL, 't'},
-        {"no-redis", no_argument, NULL, 'n'},      {"cluster", no_argument, NULL, 'c'},
-        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
-    opterr = 0;
-    optind = 1;
-    for (;;) {
-        uint64_t number = 0;
-        int option = getopt_long(argc, argv, OPTIONS_SHORT, options, NULL);
-        if (option == -1) break;
-        if (option == 'h') return options_help(help, NULL) == EXIT_DONE ? -1 : EXIT_TROUBLE;
-        if (option == 'e' && text_number(optarg, 1, DEMO_ENGINES_MAX, &number)) {
-            demo->engines = (unsigned)number;
-        } else if (option == 't' && text_number(optarg, 1, DEMO_THREADS_MAX, &number)) {
-            demo->threads = (unsigned)number;
-        } else if (option == 'n') {
-            demo->no_redis = true;
-        } else if (option == 'c') {
-            demo->is_cluster = true;
-        } else if (option == 'e' || option == 't') {
-            tool_complain("--%s '%s': must be a whole number from 1 to %d", option == 'e' ? "engines" : "threads",
-                          optarg, option == 'e' ? DEMO_ENGINES_MAX : DEMO_THREADS_MAX);
-            return EXIT_USAGE;
-        } else {
-            return options_refuse(option, argv, options);
-        }
-    }
+#define DIGITS(number) #number
+#define FROM_1_TO(number) "must be a whole number from 1 to " DIGITS(number)
+static const struct option_rule rules[] = {
+    OPTION_NUMBER("engines", struct demo, engines, 1, DEMO_ENGINES_MAX, FROM_1_TO(DEMO_ENGINES_MAX)),
+    OPTION_NUMBER("threads", struct demo, threads, 1, DEMO_THREADS_MAX, FROM_1_TO(DEMO_THREADS_MAX)),
+    OPTION_FLAG("no-redis", struct demo, no_redis), OPTION_FLAG("cluster", struct demo, is_cluster), OPTIONS_END};
+
+/* Returns -1 to continue, otherwise the exit status. */
+static int read_options(int argc, char **argv, struct demo *demo) {
+    int status = options_read(argc, argv, rules, help, NULL, demo);
+    if (status >= 0) return status;
     if (demo->is_cluster && demo->no_redis) {
         tool_complain("--cluster and --no-redis exclude each other");
         return EXIT_USAGE;
     }
-    if (optind == argc) return EXIT_DONE;
+    if (optind == argc) return -1;
     tool_complain("demo takes no argument '%s'", argv[optind]);
     return EXIT_USAGE;
 }
@@ -366,9 +347,8 @@ static bool library_has_redis(void) {
 
 int demo_main(int argc, char **argv) {
     struct demo demo = {.engines = 3, .threads = 4, .is_terminal = isatty(STDOUT_FILENO) == 1};
-    int code = options_read(argc, argv, &demo);
-    if (code == -1) return EXIT_DONE;
-    if (code != EXIT_DONE) return code;
+    int status = read_options(argc, argv, &demo);
+    if (status >= 0) return status;
     if (!stop_begin()) {
         tool_complain("cannot watch for signals: %s", strerror(errno));
         return EXIT_TROUBLE;

@@ -47,25 +47,11 @@ static const char show_help[] =
 
 struct request {
     const char *command, *socket, *family;
-    size_t keys;
+    uint64_t keys;
     int64_t interval_ms; /* 0 means not given */
     int64_t unix_ms;
     bool once, json;
 };
-
-enum { OPTION_FAMILY = 1, OPTION_KEYS, OPTION_INTERVAL, OPTION_AT, OPTION_ONCE, OPTION_JSON, OPTION_HELP };
-static const struct option top_options[] = {{"family", required_argument, NULL, OPTION_FAMILY},
-                                            {"keys", required_argument, NULL, OPTION_KEYS},
-                                            {"interval", required_argument, NULL, OPTION_INTERVAL},
-                                            {"once", no_argument, NULL, OPTION_ONCE},
-                                            {"json", no_argument, NULL, OPTION_JSON},
-                                            {"help", no_argument, NULL, OPTION_HELP},
-                                            {NULL, 0, NULL, 0}};
-static const struct option show_options[] = {{"keys", required_argument, NULL, OPTION_KEYS},
-                                             {"at", required_argument, NULL, OPTION_AT},
-                                             {"json", no_argument, NULL, OPTION_JSON},
-                                             {"help", no_argument, NULL, OPTION_HELP},
-                                             {NULL, 0, NULL, 0}};
 
 /* ---- the command line ---- */
 
@@ -74,40 +60,33 @@ static int usage(const struct request *request, const char *what, const char *wh
     return EXIT_USAGE;
 }
 
-/* Returns -1 to continue, otherwise the exit status. */
-static int take_option(struct request *request, int option, const char *help) {
-    uint64_t value;
-    switch (option) {
-    case 'h':
-    case OPTION_HELP: return options_help(help, NULL);
-    case OPTION_FAMILY: request->family = optarg; return -1;
-    case OPTION_ONCE: request->once = true; return -1;
-    case OPTION_JSON: request->json = true; return -1;
-    case OPTION_KEYS:
-        if (!text_number(optarg, 1, KEYS_MAX, &value)) return usage(request, "--keys is 1..1000, not", optarg);
-        request->keys = (size_t)value;
-        return -1;
-    case OPTION_AT:
-        if (!text_number(optarg, 0, INT64_MAX, &value))
-            return usage(request, "--at is a number of milliseconds, not", optarg);
-        request->unix_ms = (int64_t)value;
-        return -1;
-    default:
-        if (text_span(optarg, &request->interval_ms) && request->interval_ms > 0) return -1;
-        return usage(request, "--interval is a span such as 2s or 1m, not", optarg);
-    }
+static bool take_number(const struct option_rule *rule, void *into, const char *given) {
+    return text_number(given, rule->low, rule->high, (uint64_t *)(void *)((char *)into + rule->at)) ||
+           usage(into, rule->takes, given) == EXIT_DONE;
 }
 
-static int read_options(struct request *request, int argc, char **argv, const struct option *options,
-                        const char *help) {
-    int option, status = -1;
-    opterr = 0;
-    optind = 0;
-    while (status < 0 && (option = getopt_long(argc, argv, OPTIONS_SHORT, options, NULL)) != -1)
-        status =
-            option == '?' || option == ':' ? options_refuse(option, argv, options) : take_option(request, option, help);
-    return status;
+static bool take_interval(const struct option_rule *rule, void *into, const char *given) {
+    struct request *request = into;
+    return (text_span(given, &request->interval_ms) && request->interval_ms > 0) ||
+           usage(request, rule->takes, given) == EXIT_DONE;
 }
+
+#define NUMBER(option, field, least, most, words) \
+    { \
+        .name = option, .take = take_number, .at = offsetof(struct request, field), .low = least, .high = most, \
+        .takes = words \
+    }
+#define KEYS NUMBER("keys", keys, 1, KEYS_MAX, "--keys is 1..1000, not")
+static const struct option_rule top_rules[] = {
+    OPTION_TEXT("family", struct request, family),
+    KEYS,
+    {.name = "interval", .take = take_interval, .takes = "--interval is a span such as 2s or 1m, not"},
+    OPTION_FLAG("once", struct request, once),
+    OPTION_FLAG("json", struct request, json),
+    OPTIONS_END};
+static const struct option_rule show_rules[] = {
+    KEYS, NUMBER("at", unix_ms, 0, INT64_MAX, "--at is a number of milliseconds, not"),
+    OPTION_FLAG("json", struct request, json), OPTIONS_END};
 
 /* Of the arguments, `first` come before the socket. */
 static int take_socket(struct request *request, int argc, char **argv, int first) {
@@ -329,7 +308,7 @@ static int run_screen(const struct request *request, char family[65]) {
 int top_main(int argc, char **argv) {
     struct request request = {.command = "top", .unix_ms = INT64_MIN};
     char family[65] = "";
-    int status = read_options(&request, argc, argv, top_options, top_help);
+    int status = options_read(argc, argv, top_rules, top_help, NULL, &request);
     if (status < 0) status = take_socket(&request, argc, argv, 0);
     if (status >= 0) return status;
     if (request.family != NULL) (void)snprintf(family, sizeof family, "%s", request.family);
@@ -349,7 +328,7 @@ int show_main(int argc, char **argv) {
     struct request request = {.command = "show", .unix_ms = INT64_MIN, .keys = KEYS_DEFAULT};
     struct watched now, before = {0};
     struct page page;
-    int status = read_options(&request, argc, argv, show_options, show_help);
+    int status = options_read(argc, argv, show_rules, show_help, NULL, &request);
     if (status >= 0) return status;
     if (argc - optind < 1) {
         tool_complain("name a family; 'tallywheel show --help' says more");

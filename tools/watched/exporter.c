@@ -40,14 +40,6 @@ static const char help[] =
     "Exit status: 0 done; 1 it cannot listen or write, or with --once no engine answered; 2 wrong usage; 128 and its\n"
     "number after a signal.\n";
 
-enum { OPTION_LISTEN = 1, OPTION_TEXTFILE, OPTION_INTERVAL, OPTION_ONCE, OPTION_HELP };
-static const struct option long_options[] = {{"listen", required_argument, NULL, OPTION_LISTEN},
-                                             {"textfile", required_argument, NULL, OPTION_TEXTFILE},
-                                             {"interval", required_argument, NULL, OPTION_INTERVAL},
-                                             {"once", no_argument, NULL, OPTION_ONCE},
-                                             {"help", no_argument, NULL, OPTION_HELP},
-                                             {NULL, 0, NULL, 0}};
-
 struct request {
     const char *listen, *textfile; /* NULL if not given */
     int64_t interval_ms;
@@ -56,25 +48,22 @@ struct request {
     size_t pattern_count;
 };
 
+static bool take_interval(const struct option_rule *rule, void *into, const char *given) {
+    struct request *request = into;
+    (void)rule;
+    if (text_span(given, &request->interval_ms) && request->interval_ms > 0) return true;
+    tool_complain("--interval is a span such as 15s or 1m, not '%s'", given);
+    return false;
+}
+
+static const struct option_rule rules[] = {
+    OPTION_TEXT("listen", struct request, listen), OPTION_TEXT("textfile", struct request, textfile),
+    OPTION_OTHER("interval", take_interval), OPTION_FLAG("once", struct request, once), OPTIONS_END};
+
 /* Returns -1 to continue, otherwise the exit status. */
 static int read_options(struct request *request, int argc, char **argv) {
-    int option;
-    opterr = 0;
-    optind = 0;
-    while ((option = getopt_long(argc, argv, OPTIONS_SHORT, long_options, NULL)) != -1) {
-        switch (option) {
-        case 'h':
-        case OPTION_HELP: return options_help(help, NULL);
-        case OPTION_LISTEN: request->listen = optarg; break;
-        case OPTION_TEXTFILE: request->textfile = optarg; break;
-        case OPTION_ONCE: request->once = true; break;
-        case OPTION_INTERVAL:
-            if (text_span(optarg, &request->interval_ms) && request->interval_ms > 0) break;
-            tool_complain("--interval is a span such as 15s or 1m, not '%s'", optarg);
-            return EXIT_USAGE;
-        default: return options_refuse(option, argv, long_options);
-        }
-    }
+    int status = options_read(argc, argv, rules, help, NULL, request);
+    if (status >= 0) return status;
     request->patterns = argv + optind;
     request->pattern_count = (size_t)(argc - optind);
     if (request->textfile != NULL && request->listen != NULL) {
