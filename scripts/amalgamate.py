@@ -132,7 +132,7 @@ class Headers:
         for ours, system in INCLUDE.findall(read(path)):
             if system:
                 self.add_system(system, condition)
-            elif ours.endswith((".lua.h", ".sha1.h")):
+            elif ours.endswith(".lua.h"):
                 self.ours[ours] = "defined(TW_WITH_REDIS)"
             elif ours != "tallywheel.h" and ours not in self.ours:
                 if not os.path.exists(ours):
@@ -275,7 +275,7 @@ def body_of(path: str, seen: tuple[str, ...] = ()) -> str:
         if system:
             visible = "#pragma GCC visibility push(default)\n{}#pragma GCC visibility pop\n".format(match.group(0))
             return visible if CONDITIONAL.fullmatch(system) else ""
-        if ours.endswith((".lua.h", ".sha1.h")) or ours == "tallywheel.h" or GUARDED.search(read(ours)):
+        if ours.endswith(".lua.h") or ours == "tallywheel.h" or GUARDED.search(read(ours)):
             return ""
         if ours in seen:
             stop(f"{path} includes {ours} in a circle")
@@ -288,12 +288,9 @@ def body_of(path: str, seen: tuple[str, ...] = ()) -> str:
 
 
 def script_text(header: str) -> str:
-    """batch.lua.h and batch.lua.sha1.h, as the build makes them."""
+    """batch.lua.h, as the build makes it."""
     name = header.split(".")[0]
-    source = f"sync/script/{name}.lua"
-    if header.endswith(".sha1.h"):
-        return embed.sha1(f"twi_script_{name}_sha1", source)
-    return embed.embedded(f"twi_script_{name}", source)
+    return embed.embedded(f"twi_script_{name}", f"sync/script/{name}.lua")
 
 
 class Writer:
@@ -328,7 +325,7 @@ def amalgamation() -> str:
                "#pragma GCC visibility push(hidden)\n\n", "")
     both = of_both(list(headers.ours))
     for path, condition in headers.ours.items():
-        text = script_text(path) if path.endswith((".lua.h", ".sha1.h")) else apart(body_of(path), path, both)
+        text = script_text(path) if path.endswith(".lua.h") else apart(body_of(path), path, both)
         writer.section(path, text, condition)
     stems = [os.path.basename(path) for path in files]
     everything = "".join(read(path) for path in files + [path for path in headers.ours if os.path.exists(path)])

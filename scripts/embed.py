@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""embed.py [--sha1] NAME INPUT OUTPUT -- writes a script as a C string: static const char NAME[] = "...";
+"""embed.py NAME INPUT OUTPUT -- writes a script as a C string, static const char NAME[] = "...", and its SHA-1, NAME_sha1.
 
 Used by the build for sync/script/*.lua. A script that has the line "-- In front: OTHER.lua" begins with the text of that
-file, which lies beside it. --sha1: writes the SHA-1 of the whole text in its place. EVALSHA names a script by it, so the
-library needs no SHA-1 of its own. The standard promises 4,095 bytes of a literal; every compiler that knows this pragma
+file, which lies beside it. EVALSHA names a script by the SHA-1 of the whole text, so the library needs no SHA-1 of its
+own. The standard promises 4,095 bytes of a literal; every compiler that knows this pragma
 takes all of them."""
 import hashlib
 import os
@@ -39,21 +39,18 @@ def whole(source: str) -> bytes:
 
 
 def embedded(name: str, source: str) -> str:
-    lines = whole(source).splitlines(keepends=True)
+    script = whole(source)
+    lines = script.splitlines(keepends=True)
     head = "/* Made from %s by embed.py: change that, not this. */\n" % source.replace("\\", "/").rsplit("/", 1)[-1]
     text = "static const char %s[] =\n%s;\n" % (name, "\n".join(c_line(line) for line in lines) or '    ""')
-    return head + PRAGMAS[0] + text + PRAGMAS[1]
-
-
-def sha1(name: str, source: str) -> str:
-    return 'static const char %s[] = "%s";\n' % (name, hashlib.sha1(whole(source)).hexdigest())
+    sha1 = 'static const char %s_sha1[] = "%s";\n' % (name, hashlib.sha1(script).hexdigest())
+    return head + PRAGMAS[0] + text + PRAGMAS[1] + sha1
 
 
 def main() -> int:
-    make = sha1 if sys.argv[1] == "--sha1" else embedded
-    name, source, target = sys.argv[-3:]
+    name, source, target = sys.argv[1:]
     with open(target, "w", encoding="ascii") as file:
-        file.write(make(name, source))
+        file.write(embedded(name, source))
     return 0
 
 

@@ -8,21 +8,13 @@
 
 #include "engine/base/check.h"
 #include "gcra.lua.h"
-#include "gcra.lua.sha1.h"
 #include "hold.lua.h"
-#include "hold.lua.sha1.h"
 #include "lock.lua.h"
-#include "lock.lua.sha1.h"
 #include "once.lua.h"
-#include "once.lua.sha1.h"
 #include "reclaim.lua.h"
-#include "reclaim.lua.sha1.h"
 #include "reserve.lua.h"
-#include "reserve.lua.sha1.h"
 #include "strict.lua.h"
-#include "strict.lua.sha1.h"
 #include "totals.lua.h"
-#include "totals.lua.sha1.h"
 
 static const struct twi_script_source scripts[TWI_SCRIPTS] = {
     [TWI_SCRIPT_STRICT] = {twi_script_strict, twi_script_strict_sha1},

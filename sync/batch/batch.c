@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "batch.lua.h"
-#include "batch.lua.sha1.h"
 
 #define SCRIPT_VERSION "1"
 #define ITEM_BYTES 24 /* besides its name, an item usually has a length, a delta and the length of the delta */

@@ -15,9 +15,7 @@
 #include "sync/message/state.h"
 
 #include "close_election.lua.h"
-#include "close_election.lua.sha1.h"
 #include "window_names.lua.h"
-#include "window_names.lua.sha1.h"
 
 #define ARGUMENTS_MAX (13 + 3 * TWI_CLOSING_LISTED_MAX + TWI_CLOSING_NAMES_MAX) /* of one message, names included */
 

@@ -20,9 +20,7 @@
 #include "sync/message/state.h"
 
 #include "lease.lua.h"
-#include "lease.lua.sha1.h"
 #include "leases.lua.h"
-#include "leases.lua.sha1.h"
 
 #define VERSION "2"
 

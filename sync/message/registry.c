@@ -12,7 +12,6 @@
 #include "sync/message/state.h"
 
 #include "registry.lua.h"
-#include "registry.lua.sha1.h"
 
 static const struct twi_script_source script = {twi_script_registry, twi_script_registry_sha1};
 

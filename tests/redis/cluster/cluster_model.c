@@ -8,7 +8,6 @@
 #include <inttypes.h>
 
 #include "batch.lua.h"
-#include "batch.lua.sha1.h"
 #include "sync/wire/cluster_map.h"
 
 enum { A, B, C, A_REPLICA, NODES, TAGS = 3, NAMES = 4 };

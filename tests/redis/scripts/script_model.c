@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "batch.lua.h"
-#include "batch.lua.sha1.h"
 
 #define NAMES 12
 #define INNERS 3

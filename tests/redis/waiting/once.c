@@ -4,7 +4,6 @@
 
 #include <pthread.h>
 
-#include "once.lua.sha1.h"
 
 static bool is_first(tw_family *family, const char *key) {
     bool first = false;

@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <time.h>
 
-#include "strict.lua.sha1.h"
 
 /* Goal: Redis decides, exactly, and the verdict names it. */
 static void redis_admits_exactly_the_limit(void **state) {
