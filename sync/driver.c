@@ -250,10 +250,6 @@ static tw_status driver_create(tw_engine *engine, const tw_options *options, con
     return TW_OK;
 }
 
-static void driver_turn(struct twi_sync *sync) {
-    twi_sync_turn(sync);
-}
-
 static int64_t driver_wake_ms(const struct twi_sync *sync) {
     int64_t wake_ms = twi_load_relaxed(&sync->published.wake_ms);
     int64_t ask_ms = sync->dispatcher && !sync->own_thread ? twi_dispatcher_wake_ms(sync->dispatcher) : INT64_MAX;
@@ -309,10 +305,6 @@ static void end_calls(struct twi_sync *sync) {
     if (!sync->dispatcher) return;
     twi_dispatcher_stop(sync->dispatcher);
     twi_dispatcher_step(sync->dispatcher);
-}
-
-static bool driver_leave(struct twi_sync *sync) {
-    return twi_leave(sync);
 }
 
 static void driver_destroy(struct twi_sync *sync) {
@@ -375,7 +367,7 @@ static void driver_abandon(struct twi_sync *sync) {
 const struct twi_driver *twi_driver_find(void) {
     static const struct twi_driver driver = {
         .create = driver_create,
-        .turn = driver_turn,
+        .turn = twi_sync_turn,
         .wake_ms = driver_wake_ms,
         .shorts = driver_shorts,
         .ticket_take = driver_ticket_take,
@@ -391,7 +383,7 @@ const struct twi_driver *twi_driver_find(void) {
         .ask_wake_ms = driver_ask_wake_ms,
         .ask_stop = driver_ask_stop,
         .ask_owed = driver_ask_owed,
-        .leave = driver_leave,
+        .leave = twi_leave,
         .destroy = driver_destroy,
         .abandon = driver_abandon,
     };

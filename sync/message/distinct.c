@@ -13,7 +13,6 @@
 #include "sync/message/state.h"
 
 #include "distinct.lua.h"
-#include "distinct.lua.sha1.h"
 
 #define KEYS_MAX 64u          /* the most in one message: some 3 ms of Redis's one thread */
 #define BYTES_MAX (96u << 10) /* the most registers in one message: eight dense keys have more */
@@ -214,12 +213,7 @@ static void distinct_take_error(struct twi_sync *sync, struct twi_connection *co
     struct twi_distinct_sender *sender = &sync->senders.distinct;
     if (!sender->is_refusal_logged) twi_refusal_report(connection, "distinct counts", error);
     sender->is_refusal_logged = true;
-    if (twi_reply_is_replicas(error)) {
-        connection->outage.is_logged = true; /* the report above is the line of this outage */
-        twi_connection_fail(connection, true, NULL);
-    } else if (outcome == TWI_MESSAGE_UNKNOWN) {
-        twi_connection_fail(connection, false, "a reply that is not understood");
-    }
+    twi_refusal_end(connection, outcome, error);
 }
 
 static bool distinct_answered(struct twi_sync *sync, struct twi_connection *connection, void *ctx,

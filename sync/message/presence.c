@@ -14,11 +14,8 @@
 #include "sync/message/state.h"
 
 #include "gauge.lua.h"
-#include "gauge.lua.sha1.h"
 #include "hold.lua.h"
-#include "hold.lua.sha1.h"
 #include "reserve.lua.h"
-#include "reserve.lua.sha1.h"
 
 #define REFUSED_MS 1000  /* after a refusal; an earlier retry is pointless */
 #define SWEEP_MS 3600000 /* Redis names the next end of a reservation; the next sweep comes no later than this */
@@ -232,12 +229,7 @@ static void presence_take_error(struct twi_sync *sync, struct twi_connection *co
     static const char *const words[TWI_STATEMENTS] = {"gauges", "what is held", "to take back what is over"};
     twi_refusal_report(connection, words[acked->what], error);
     presence_give_back(sync, acked, REFUSED_MS);
-    if (twi_reply_is_replicas(error)) {
-        connection->outage.is_logged = true; /* the report above is the line of this outage */
-        twi_connection_fail(connection, true, NULL);
-    } else if (outcome == TWI_MESSAGE_UNKNOWN) {
-        twi_connection_fail(connection, false, "a reply that is not understood");
-    }
+    twi_refusal_end(connection, outcome, error);
 }
 
 /* False means that the reply is not one of the script's. */

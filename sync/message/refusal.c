@@ -57,6 +57,16 @@ void twi_refusal_report(struct twi_connection *connection, const char *what, con
     refusal_report(connection, error, what, false);
 }
 
+void twi_refusal_end(struct twi_connection *connection, enum twi_message_outcome outcome,
+                     const struct twi_node *error) {
+    if (twi_reply_is_replicas(error)) {
+        connection->outage.is_logged = true; /* the report of the refusal is the line of this outage */
+        twi_connection_fail(connection, true, NULL);
+    } else if (outcome == TWI_MESSAGE_UNKNOWN) {
+        twi_connection_fail(connection, false, "a reply that is not understood");
+    }
+}
+
 void twi_refusal_login(struct twi_connection *connection, const char *what, const struct twi_node *error) {
     refusal_report(connection, error, what, true);
 }

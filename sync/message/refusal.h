@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "sync/message/message_queue.h"
+
 struct twi_connection;
 struct twi_item;
 struct twi_node;
@@ -21,6 +23,9 @@ void twi_refusal_report(struct twi_connection *connection, const char *what, con
 /* The same for a login. Servers repeat arguments that they did not understand, so only the first word of such a reply
  * reaches the log. */
 void twi_refusal_login(struct twi_connection *connection, const char *what, const struct twi_node *error);
+/* Ends a connection whose server refused as a replica, because it is the wrong one, or whose reply was not understood:
+ * the message was perhaps done, and the next connection sends it again. */
+void twi_refusal_end(struct twi_connection *connection, enum twi_message_outcome outcome, const struct twi_node *error);
 /* A key that is only read cannot be read. Writes one log line in an outage, and no counter waits. */
 void twi_refusal_read(struct twi_connection *connection, const struct twi_item *item, const struct twi_node *error);
 /* Redis refuses the item's key. The first refusal of a key is counted and logged. A flush under way ends as refused.
