@@ -15,6 +15,8 @@
 
 #include "engine/core/family.h"
 #include "engine/limit/limit_stats.h"
+#include "engine/memory/arena_check.h"
+#include "engine/table/cell_check.h"
 #include "engine/table/packed.h"
 #include "engine/turn/turn_check.h"
 #include "engine/core/window_map.h"
@@ -907,11 +909,21 @@ static void check_statistics(struct model *model) {
     check_that(stats.memory_bytes <= stats.memory_bytes_max && stats.memory_bytes <= stats.memory_bytes_high);
 }
 
-/* The table, or its packed form. */
+static bool check_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
+    bool *all = ctx;
+    (void)meta;
+    return *all = twi_cell_is_valid(cell);
+}
+
+/* The table with its cells, or its packed form. */
 static bool is_valid(tw_engine *engine, struct twi_generation *generation) {
     const struct twi_packer packer = {&engine->arena, generation, engine->hashing.fn, &engine->hashing.secret, 0};
     uint32_t packed = twi_load_acquire(&generation->packed);
+    struct twi_cursor cursor = {0};
+    bool all = true;
     if (packed != 0) return twi_packed_is_valid(&packer, packed);
+    twi_table_walk(&engine->arena, generation, &cursor, check_cell, &all);
+    if (!all) return false;
     return twi_table_is_valid(&engine->arena, generation, &engine->hashing.secret, engine->hashing.fn);
 }
 
@@ -927,6 +939,7 @@ static void end_run(struct model *model) {
         }
     }
     check_that(twi_turn_is_valid(model->engine));
+    check_that(twi_arena_is_valid(&model->engine->arena));
     model->closing = true;
     for (uint32_t i = 0; i < model->member_count; i++) close_pins(&model->members[i]);
     check_i64(tw_close(model->engine, 0), TW_OK);

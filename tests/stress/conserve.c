@@ -4,6 +4,8 @@
 
 #include "engine/core/family.h"
 #include "engine/core/window_map.h"
+#include "engine/memory/arena_check.h"
+#include "engine/table/cell_check.h"
 
 struct field {
     tw_engine *engine;
@@ -33,12 +35,22 @@ static void field_close(struct field *field) {
     assert_status(tw_close(field->engine, 1000), TW_OK);
 }
 
-/* The whole structure, while nobody writes: every counter is found by its key, and the number of counters is right. */
+static bool check_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
+    (void)ctx, (void)meta;
+    assert_true(twi_cell_is_valid(cell));
+    return true;
+}
+
+/* The whole structure, while nobody writes: every counter is sound and found by its key, the number of counters is
+ * right, and so are the accounts of the memory. */
 static void field_check(struct field *field) {
+    struct twi_cursor cursor = {0};
     struct twi_generation *generation = twi_window_find(field->family, 0);
     assert_non_null(generation);
     assert_true(twi_table_is_valid(&field->engine->arena, generation, &field->engine->hashing.secret,
                                    field->engine->hashing.fn));
+    twi_table_walk(&field->engine->arena, generation, &cursor, check_cell, NULL);
+    assert_true(twi_arena_is_valid(&field->engine->arena));
 }
 
 /* ---- (a) adders and inserters ------------------------------------------------------------------------------------ */

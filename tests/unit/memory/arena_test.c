@@ -1,7 +1,7 @@
 /* arena_test.c -- pieces are zeroed, do not overlap, stay within the bound, and are used again. */
 #include "tests/support/support.h"
 
-#include "engine/memory/arena.h"
+#include "engine/memory/arena_check.h"
 
 #include <pthread.h>
 #include <sys/mman.h>
@@ -72,7 +72,11 @@ static void check_pieces(bool is_shared) {
         }
         assert_i64_equal(twi_arena_bytes_used(&arena), used);
         assert_true(used <= (int64_t)(16 * MIB) && twi_arena_bytes_high(&arena) >= used);
+        if (step % 500 == 0) assert_true(twi_arena_is_valid(&arena));
     }
+    uint32_t lost = twi_arena_take(&arena, 1); /* the check notices a line that no account has */
+    (void)twi_sub_relaxed(&arena.bytes_used, TWI_LINE_BYTES);
+    assert_true(lost != 0 && !twi_arena_is_valid(&arena));
     twi_arena_unmake(&arena);
 }
 
@@ -212,6 +216,7 @@ static void threads_never_hold_the_same_piece(void **state) {
     }
     for (int i = 0; i < 4; i++) pthread_join(takers[i].thread, NULL);
     assert_i64_equal(twi_arena_bytes_used(&arena), 0);
+    assert_true(twi_arena_is_valid(&arena));
     twi_arena_unmake(&arena);
 }
 

@@ -2,7 +2,7 @@
  * thread. */
 #include "tests/support/support.h"
 
-#include "engine/memory/arena.h"
+#include "engine/memory/arena_check.h"
 
 #include <pthread.h>
 
@@ -77,6 +77,7 @@ static void every_free_line_can_be_had_while_others_are_out(void **state) {
         uint64_t left = (4 * MIB - (uint64_t)twi_arena_bytes_used(&arena)) / TWI_LINE_BYTES;
         assert_i64_equal(room.free_bytes, left * TWI_LINE_BYTES);
         assert_true(room.usable_bytes <= room.free_bytes && room.longest_bytes <= room.free_bytes);
+        assert_true(twi_arena_is_valid(&arena));
         for (uint32_t round = 0; round < 3; round++) (void)twi_arena_usable(&arena);
         assert_i64_equal(twi_arena_usable(&arena), room.usable_bytes);
         uint32_t had = fill(&arena, 1);

@@ -2,7 +2,7 @@
  * freezing. */
 #include "tests/support/support.h"
 
-#include "engine/table/cell.h"
+#include "engine/table/cell_check.h"
 
 #include <pthread.h>
 
@@ -208,6 +208,35 @@ static void trap_e1_a_freeze_amid_adds_loses_nothing_and_takes_nothing_twice(voi
     }
 }
 
+/* Goal: the check of a cell notices what breaks one of its rules.
+ * Method: sound cells, and each with one rule broken. */
+static void a_cell_with_a_broken_rule_is_not_valid(void **state) {
+    (void)state;
+    const struct {
+        int64_t value;
+        uint64_t flags, meta;
+        bool is_sound;
+    } cells[] = {
+        {0, 0, 8, true},
+        {-5, TWI_DIRTY, 32, true},
+        {0, 0, 33, false}, /* the key is longer than its record */
+        {0, 0, UINT64_C(33) | UINT64_C(1) << TWI_META_KIND_SHIFT, true},
+        {0, 0, UINT64_C(9) << TWI_META_KIND_SHIFT, false},
+        {0, 0, TWI_META_OVERFLOW, true},
+        {0, 0, TWI_META_OVERFLOW | 1, false},
+        {0, TWI_FROZEN, 8 | TWI_META_STRIPED, true},
+        {0, 0, 8 | TWI_META_STRIPED, false},
+        {0, 0, 8 | TWI_META_PARKED, false},
+        {TWI_VALUE_EDGE + 1, 0, 8 | TWI_META_EDGE, true},
+        {TWI_VALUE_EDGE + 1, 0, 8, false},
+    };
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+        (void)set(cells[i].value, cells[i].flags);
+        twi_store_relaxed(&cell.meta, cells[i].meta);
+        assert_int_equal(twi_cell_is_valid(&cell), cells[i].is_sound);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trap_e3_no_sum_touches_the_flags),
@@ -219,6 +248,7 @@ int main(void) {
         cmocka_unit_test(keys_are_equal_when_all_their_bytes_are),
         cmocka_unit_test(a_key_is_copied_with_all_its_bytes_and_no_others),
         cmocka_unit_test(sums_saturate),
+        cmocka_unit_test(a_cell_with_a_broken_rule_is_not_valid),
         cmocka_unit_test(trap_e1_a_freeze_amid_adds_loses_nothing_and_takes_nothing_twice),
     };
     return cmocka_run_group_tests_name("cell", tests, NULL, NULL);
