@@ -133,3 +133,9 @@ const char *text_nearest(const char *word, const char *const *words) {
     }
     return nearest;
 }
+
+uint64_t text_hash(uint64_t hash, const void *bytes, size_t size) {
+    const unsigned char *at = bytes;
+    for (size_t i = 0; i < size; i++) hash = (hash ^ at[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}

@@ -17,5 +17,8 @@ bool text_span(const char *text, int64_t *ms);
 bool text_offset(const char *text, int64_t *ms);
 /* The word of a NULL-terminated list that a misspelt one most likely means; NULL if no word is close. */
 const char *text_nearest(const char *word, const char *const *words);
+/* FNV-1a. Continues the earlier hash, at first TEXT_HASH_BEGIN, with these bytes. */
+#define TEXT_HASH_BEGIN UINT64_C(0xcbf29ce484222325)
+uint64_t text_hash(uint64_t hash, const void *bytes, size_t size);
 
 #endif

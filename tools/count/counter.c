@@ -3,6 +3,9 @@
 
 #include <stdlib.h>
 
+const struct outcome outcome_too_long = {
+    .lines = 1, .skipped = 1, .skipped_line = 1, .skipped_why = "longer than 1 MiB"};
+
 void counter_forget_windows(struct counter *counter) {
     counter->window_start_ms = WINDOWS_FREE;
     for (size_t i = 0; i < COUNTER_WINDOWS_NOTED; i++) counter->noted[i] = WINDOWS_FREE;

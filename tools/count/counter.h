@@ -25,6 +25,8 @@ struct outcome {
     const char *skipped_why; /* NULL if no line was skipped */
 };
 
+extern const struct outcome outcome_too_long; /* of one line that is longer than FEED_LINE_MAX */
+
 struct counter {
     tw_family *family;
     const struct line_rule *rule;

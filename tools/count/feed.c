@@ -115,10 +115,8 @@ static void *worker_run(void *argument) {
     struct worker *worker = argument;
     struct piece *piece;
     while ((piece = work_take(worker->crew)) != NULL) {
-        struct outcome outcome;
-        if (piece->too_long) {
-            outcome = (struct outcome){.lines = 1, .skipped = 1, .skipped_line = 1, .skipped_why = "longer than 1 MiB"};
-        } else {
+        struct outcome outcome = outcome_too_long;
+        if (!piece->too_long) {
             worker->counter->head = &piece->head;
             counter_take(worker->counter, piece->text, piece->size, &outcome);
         }

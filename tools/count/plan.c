@@ -12,7 +12,6 @@
 #include "tools/count/feed.h"
 #include "tools/count/fields.h"
 #include "tools/common/options.h"
-#include "tools/count/step.h"
 #include "tools/common/text.h"
 #include "tools/common/tool.h"
 
@@ -309,9 +308,9 @@ static uint64_t meaning_of(const struct draft *draft) {
     const char *texts[6 + LINE_WHERE_MAX] = {numbers,      fields->key,  fields->time,
                                              draft->since, draft->until, plan->redis_key};
     for (size_t i = 0; i < fields->where_count; i++) texts[6 + i] = fields->where[i];
-    uint64_t hash = STEP_HASH_BEGIN;
+    uint64_t hash = TEXT_HASH_BEGIN;
     for (size_t i = 0; i < 6 + fields->where_count; i++) /* each with its NUL; an option that is not there is empty */
-        hash = step_hash(hash, texts[i] != NULL ? texts[i] : "", texts[i] != NULL ? strlen(texts[i]) + 1 : 1);
+        hash = text_hash(hash, texts[i] != NULL ? texts[i] : "", texts[i] != NULL ? strlen(texts[i]) + 1 : 1);
     return hash;
 }
 

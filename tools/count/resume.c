@@ -12,6 +12,7 @@
 #include "tools/common/say.h"
 #include "tools/count/step.h"
 #include "tools/common/stop.h"
+#include "tools/common/text.h"
 #include "tools/count/text_file.h"
 #include "tools/common/tool.h"
 
@@ -207,7 +208,7 @@ static tw_status position_add(const struct resume *resume, const struct place *p
 static int64_t tail_hash(const struct text_file *text) {
     size_t size;
     const char *bytes = text_file_tail(text, &size);
-    return (int64_t)(step_hash(STEP_HASH_BEGIN, bytes, size) & VALUE_BITS);
+    return (int64_t)(text_hash(TEXT_HASH_BEGIN, bytes, size) & VALUE_BITS);
 }
 
 static bool step_refused(const struct resume *resume, tw_status status) {
@@ -282,7 +283,7 @@ static enum text_file_state identity_read(struct text_file *text, uint64_t *iden
         return TEXT_FILE_TROUBLE;
     }
     if (state == TEXT_FILE_LINE)
-        *identity = step_hash(STEP_HASH_BEGIN, line, size < FIRST_LINE_BYTES ? size : FIRST_LINE_BYTES);
+        *identity = text_hash(TEXT_HASH_BEGIN, line, size < FIRST_LINE_BYTES ? size : FIRST_LINE_BYTES);
     return state;
 }
 

@@ -3,11 +3,7 @@
 
 #include <string.h>
 
-uint64_t step_hash(uint64_t hash, const void *bytes, size_t size) {
-    const unsigned char *at = bytes;
-    for (size_t i = 0; i < size; i++) hash = (hash ^ at[i]) * UINT64_C(0x100000001b3);
-    return hash;
-}
+#include "tools/common/text.h"
 
 void step_clear(struct step *step) {
     step->count = 0;
@@ -19,7 +15,7 @@ static bool is_row(const struct step_row *row, int64_t start_ms, tw_key key) {
 }
 
 bool step_add(struct step *step, int64_t start_ms, tw_key key, int64_t delta) {
-    uint64_t hash = step_hash(step_hash(STEP_HASH_BEGIN, key.data, key.size), &start_ms, sizeof start_ms);
+    uint64_t hash = text_hash(text_hash(TEXT_HASH_BEGIN, key.data, key.size), &start_ms, sizeof start_ms);
     size_t slot = (size_t)(hash >> 32) % STEP_SLOTS;
     for (; step->slots[slot] != 0; slot = (slot + 1) % STEP_SLOTS) {
         struct step_row *row = &step->row[step->slots[slot] - 1];

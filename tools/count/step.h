@@ -30,8 +30,4 @@ void step_clear(struct step *step);
 /* Returns false if the step is full; then it is unchanged. An empty step accepts any delta of a line. */
 bool step_add(struct step *step, int64_t start_ms, tw_key key, int64_t delta);
 
-/* FNV-1a. Continues the earlier hash, at first STEP_HASH_BEGIN, with these bytes. */
-#define STEP_HASH_BEGIN UINT64_C(0xcbf29ce484222325)
-uint64_t step_hash(uint64_t hash, const void *bytes, size_t size);
-
 #endif

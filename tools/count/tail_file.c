@@ -126,8 +126,6 @@ static void skip_rest(struct tail_file *file) {
 
 /* The buffer is full and has no line end. */
 static void line_is_long(struct tail_file *file, const struct tail_count *count) {
-    static const struct outcome too_long = {
-        .lines = 1, .skipped = 1, .skipped_line = 1, .skipped_why = "longer than 1 MiB"};
     size_t capacity = feed_grown(file->capacity);
     char *text = capacity > 0 ? realloc(file->text, capacity) : NULL;
     if (text != NULL) {
@@ -135,7 +133,7 @@ static void line_is_long(struct tail_file *file, const struct tail_count *count)
         file->capacity = capacity;
         return;
     }
-    tail_file_fold(file, count, &too_long);
+    tail_file_fold(file, count, &outcome_too_long);
     file->size = 0;
     file->skipping = true;
 }

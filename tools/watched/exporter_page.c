@@ -11,6 +11,7 @@
 
 #include "tools/watched/exporter_sample.h"
 #include "tools/common/stop.h"
+#include "tools/common/text.h"
 #include "tools/common/utf8.h"
 
 #define NONE SIZE_MAX
@@ -106,8 +107,7 @@ struct blocks {
 };
 
 static size_t hash_of(struct exporter_text name) {
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (size_t i = 0; i < name.size; i++) hash = (hash ^ (unsigned char)name.at[i]) * UINT64_C(1099511628211);
+    uint64_t hash = text_hash(TEXT_HASH_BEGIN, name.at, name.size);
     return (size_t)(hash ^ hash >> 32);
 }
 

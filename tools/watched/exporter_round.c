@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "tools/common/moment.h"
+#include "tools/common/text.h"
 #include "tools/watched/exporter_page.h"
 #include "tools/common/stop.h"
 
@@ -47,10 +48,8 @@ struct exporter_round {
 
 /* ---- which sockets ---- */
 
-static uint64_t hash_of(const char *text) {
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (; *text != '\0'; text++) hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
-    return hash;
+static uint64_t hash_of(const char *path) {
+    return text_hash(TEXT_HASH_BEGIN, path, strlen(path));
 }
 
 /* The length of the part up to the last slash, including it. */
