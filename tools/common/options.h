@@ -42,8 +42,8 @@ bool option_number(const struct option_rule *rule, void *into, const char *given
 bool option_refuse(const struct option_rule *rule, const char *given, const char *takes);
 
 /* Reads the command line into the struct `into`; argv[0] is the subcommand. Then optind is the first argument that is
- * no option. Returns -1 to continue, otherwise the exit status: --help was there, whose text is `help` and `rest` (which
- * may be NULL), or an option was refused. */
+ * no option. Returns -1 to continue, otherwise the exit status: --help was there, whose text is `help` and then `rest`
+ * (or NULL), or an option was refused. */
 int options_read(int argc, char **argv, const struct option_rule *rules, const char *help, const char *rest,
                  void *into);
 
