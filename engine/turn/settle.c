@@ -12,7 +12,6 @@
 #include "engine/turn/restore_notes.h"
 #include "engine/limit/share.h"
 
-
 /* Detects that Redis has less than it has acknowledged to this engine, without a known reason. Known reasons are
  * that this engine has counted down, that Redis has lost data since the last total, or that a part of the window was
  * given up. So the key was deleted, evicted or set by another client. Each fall is reported only once: `base` is the

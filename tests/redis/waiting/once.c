@@ -4,7 +4,6 @@
 
 #include <pthread.h>
 
-
 static bool is_first(tw_family *family, const char *key) {
     bool first = false;
     assert_status(tw_once(family, tw_str(key), &first), TW_OK);

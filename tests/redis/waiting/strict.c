@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <time.h>
 
-
 /* Goal: Redis decides, exactly, and the verdict names it. */
 static void redis_admits_exactly_the_limit(void **state) {
     (void)state;
