@@ -2,6 +2,8 @@
  * Covers: engine/ask/once.c, engine/ask/lock.c, sync/script/once.lua, sync/script/lock.lua. */
 #include "tests/redis/waiting/strict_support.h"
 
+#include "once.lua.h"
+
 #include <pthread.h>
 
 static bool is_first(tw_family *family, const char *key) {

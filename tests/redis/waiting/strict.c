@@ -4,6 +4,8 @@
  * sync/script/calls.lua. */
 #include "tests/redis/waiting/strict_support.h"
 
+#include "strict.lua.h"
+
 #include <pthread.h>
 #include <time.h>
 
