@@ -230,15 +230,23 @@ TWI_INLINE tw_status TWI_HOT_OWN(count)(tw_engine *engine, struct twi_thread *se
     return hot_over(engine, calls);
 }
 
-/* Inserts a key that is not in this window, wherever it must go. It leaves the section of the caller. */
-__attribute__((noinline)) static tw_status TWI_HOT_OWN(insert_anywhere)(const struct twi_insert *insert, int64_t *view,
-                                                                        uint64_t hash) {
-    tw_family *family = insert->generation->family;
-    struct twi_thread *self = insert->self;
+/* Inserts a key that is not in this window, wherever it must go. The caller is inside a section, and this function
+ * leaves it. */
+__attribute__((noinline)) static tw_status TWI_HOT_OWN(insert_anywhere)(struct twi_generation *generation, tw_key key,
+                                                                        int64_t delta, int64_t *view, uint64_t hash,
+                                                                        struct twi_cell *made) {
+    tw_family *family = generation->family;
+    struct twi_thread *self = twi_thread_self;
+    struct twi_insert insert = {.arena = &family->engine->arena,
+                                .generation = generation,
+                                .self = self,
+                                .lookup = twi_lookup_key(hash, key),
+                                .first_delta = delta,
+                                .vacancy.made = made};
     int64_t seen;
-    if (twi_unlikely(!twi_add_new(insert, &seen))) {
+    if (twi_unlikely(!twi_add_new(&insert, &seen))) {
         twi_section_leave(self);
-        return twi_add_hashed(family, insert->lookup.key, insert->first_delta, view, hash);
+        return twi_add_hashed(family, key, delta, view, hash);
     }
     twi_count_increments(family->engine, self, 1);
     twi_section_leave(self);
@@ -255,10 +263,9 @@ TWI_INLINE tw_status TWI_HOT_OWN(insert)(struct twi_insert insert, int64_t *view
     TWI_RACE_POINT(absent_not_inserted);
     if (twi_likely(!family->kind.has_fields) && twi_likely(!twi_generation_is_packed(generation)))
         cell = twi_insert_at_vacancy(&insert, TWI_HOT_SYNCED);
-    if (twi_unlikely(cell == NULL)) {
-        struct twi_insert elsewhere = insert;
-        return TWI_HOT_OWN(insert_anywhere)(&elsewhere, view, hash);
-    }
+    if (twi_unlikely(cell == NULL))
+        return TWI_HOT_OWN(insert_anywhere)(generation, insert.lookup.key, insert.first_delta, view, hash,
+                                            insert.vacancy.made);
     if (TWI_HOT_SYNCED) twi_dirty_mark(family->engine, generation, cell, twi_load_relaxed(&cell->meta));
     int64_t seen = TWI_HOT_OWN(view)(cell, insert.first_delta, 0);
     twi_count_increments(family->engine, insert.self, 1);
@@ -286,9 +293,8 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(look_in_index)(struct twi
     return TWI_HOT_OWN(insert)(insert, view, hash);
 }
 
-/* Begins again, using the hash. */
-__attribute__((noinline)) static tw_status TWI_HOT_OWN(begin_again)(tw_family *family, tw_key key, int64_t delta,
-                                                                    int64_t *view, uint64_t hash) {
+/* Begins a call again, with the hash of its key. */
+TWI_INLINE tw_status TWI_HOT_OWN(begin)(tw_family *family, tw_key key, int64_t delta, int64_t *view, uint64_t hash) {
     struct twi_thread *self = twi_thread_self;
     twi_section_enter(self);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
@@ -297,6 +303,15 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(begin_again)(tw_family *f
         return TWI_HOT_OWN(look_in_index)(generation, key, delta, view, hash);
     twi_section_leave(self);
     return twi_add_hashed(family, key, delta, view, hash);
+}
+__attribute__((noinline)) static tw_status TWI_HOT_OWN(begin_again)(tw_family *family, tw_key key, int64_t delta,
+                                                                    int64_t *view, uint64_t hash) {
+    return TWI_HOT_OWN(begin)(family, key, delta, view, hash);
+}
+/* For a key that is probably new. */
+TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(begin_new)(tw_family *family, tw_key key,
+                                                                               int64_t delta, int64_t *view) {
+    return TWI_HOT_OWN(begin)(family, key, delta, view, TWI_HOT_HASH(family->engine, key));
 }
 
 TWI_HOT_CODE static tw_status TWI_HOT_OWN(not_plain)(tw_family *family, tw_key key, int64_t delta, int64_t *view,
@@ -440,8 +455,7 @@ TWI_HOT_OWN(add_anyhow)(tw_family *family, tw_key key, int64_t delta, int64_t *v
     if (section == HOT_INSIDE || !hot_may_begin(self, family->engine) || key.size - 1 >= TW_KEY_SIZE_MAX ||
         key.data == NULL || delta != (int32_t)delta)
         return twi_add_slow(family, key, delta, view);
-    if (key.size < 4 || self->inserts != 0)
-        return TWI_HOT_OWN(begin_again)(family, key, delta, view, TWI_HOT_HASH(family->engine, key));
+    if (key.size < 4 || self->inserts != 0) return TWI_HOT_OWN(begin_new)(family, key, delta, view);
     if (hot_key_is_short(key)) return TWI_HOT_OWN(add_short)(family, key, delta, view, HOT_INSIDE);
     return TWI_HOT_OWN(add_long)(family, key, delta, view, HOT_INSIDE);
 }

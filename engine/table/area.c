@@ -31,8 +31,7 @@ static struct twi_cell *take_at(struct twi_generation *generation, uint32_t plac
     uint32_t index = place % area->per_chunk, lines = area->lines;
     bool synced = generation->synced;
     if (index >= area->per_chunk - unit_records(synced, lines)) return NULL; /* the head of the next chunk is there */
-    struct twi_cell *cell = (struct twi_cell *)((unsigned char *)generation + area->first +
-                                                twi_area_distance(place, lines, synced) * TWI_LINE_BYTES);
+    struct twi_cell *cell = (struct twi_cell *)(area->first + twi_area_distance(place, lines, synced) * TWI_LINE_BYTES);
     uint64_t found = 0, meta = (uint64_t)index << TWI_META_INDEX_SHIFT | (uint64_t)(lines - 1) << TWI_META_KIND_SHIFT |
                                (synced ? TWI_META_COLD : 0);
     /* relaxed, because no other thread has written to the record, and T6 publishes the record */
@@ -44,7 +43,7 @@ static struct twi_cell *take_at(struct twi_generation *generation, uint32_t plac
 static uint32_t place_next_to(const struct twi_generation *generation, uint32_t place) {
     const struct twi_area *area = &generation->area;
     if (generation->synced || area->lines != 1) return place ^ 1;
-    uintptr_t at = (uintptr_t)generation + (uintptr_t)area->first + (uintptr_t)place * TWI_LINE_BYTES;
+    uintptr_t at = (uintptr_t)area->first + (uintptr_t)place * TWI_LINE_BYTES;
     return (at & TWI_LINE_BYTES) != 0 ? place - 1 : place + 1;
 }
 
@@ -146,14 +145,13 @@ bool twi_area_begin(struct twi_arena *arena, struct twi_generation *generation, 
     uint32_t unit = unit_lines(generation->synced, plan->lines);
     area->per_chunk = UINT32_MAX; /* with only one chunk no place is lost */
     if (plan->chunks > 1) area->per_chunk = plan->stride / unit * unit_records(generation->synced, plan->lines);
-    area->first = ((int64_t)line + 1 - (int64_t)twi_arena_line(arena, generation)) * TWI_LINE_BYTES;
+    area->first = twi_arena_at(arena, line + 1);
     return true;
 }
 
 /* Returns the first line of the area in its arena. */
 static uint32_t line_of(struct twi_arena *arena, const struct twi_generation *generation) {
-    int64_t first = generation->area.first / TWI_LINE_BYTES;
-    return (uint32_t)((int64_t)twi_arena_line(arena, generation) + first - 1);
+    return twi_arena_line(arena, generation->area.first) - 1;
 }
 
 bool twi_area_fill(struct twi_arena *arena, struct twi_generation *generation, struct twi_area_plan *plan,

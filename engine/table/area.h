@@ -38,11 +38,11 @@ TWI_INLINE void twi_area_ask(const struct twi_generation *generation, uint64_t h
     const struct twi_area *area = &generation->area;
     uint64_t places = twi_load_acquire(&area->places[is_long]); /* H2, pairs with H1: the area is complete */
     if (places == 0) return;
-    const char *at = (const char *)generation + area->first;
+    const unsigned char *at = area->first;
     if (!is_long && !synced) { /* any byte of a line can be used */
         at += (uint32_t)hash * places >> 26;
         __builtin_prefetch(at);
-        __builtin_prefetch((const char *)((uintptr_t)at ^ TWI_LINE_BYTES));
+        __builtin_prefetch((const unsigned char *)((uintptr_t)at ^ TWI_LINE_BYTES));
         return;
     }
     uint64_t place = twi_area_place((uint32_t)hash, (uint32_t)places);

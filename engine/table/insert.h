@@ -42,7 +42,7 @@ struct twi_insert {
 TWI_INLINE bool twi_leaf_is_filled(struct twi_leaf *leaf) {
     uint32_t slots = (1u << twi_leaf_log2(leaf)) - TWI_LEAF_HEAD_WORDS;
     /* at a load of 80 %, one key in ten is behind the line where its walk begins */
-    return twi_load_relaxed(&leaf->used) >= slots - slots / 5;
+    return twi_load_relaxed(&leaf->used) * 5u >= slots * 4;
 }
 
 /* Counts one more key. Returns false if the generation already has keys_max keys. */

@@ -108,7 +108,7 @@ struct twi_quota {
  * or for long keys; 0 means that there is no area for them, or not yet. It is stored last. A thread that takes a
  * record sees by it that the other fields are complete (H1). */
 struct twi_area {
-    int64_t first; /* the distance in bytes from the generation to the first record */
+    unsigned char *first; /* the first record */
     _Atomic uint32_t places[2];
     uint32_t per_chunk; /* how many places are between the beginnings of two chunks */
     uint32_t taken;     /* the lines of the whole area, which are given back with the window */

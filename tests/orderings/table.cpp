@@ -29,7 +29,7 @@
 //   engine/table/insert.h:twi_insert_claim_slot a4ba8ba765fa
 //   engine/table/table.c:twi_table_insert 7d8f4ffab251
 //   engine/table/index.c:twi_index_find_further 2db96fc960d5
-//   engine/table/area.c:take_at 43d57f8cb141
+//   engine/table/area.c:take_at 10cbee1b6d33
 //   engine/table/area.c:twi_area_take edfc1252c942
 //   engine/table/area.c:twi_area_fill 06278ce31d8b
 //   engine/table/area.c:twi_area_decide 6c3264cf6d65

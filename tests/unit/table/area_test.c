@@ -95,7 +95,7 @@ static struct twi_cell *look(struct field *field, uint32_t number) {
 static bool is_in_area(const struct field *field, struct twi_cell *cell, bool *at_place) {
     const struct twi_generation *generation = field->generation;
     const struct twi_area *area = &generation->area;
-    const unsigned char *first = (const unsigned char *)generation + area->first, *bytes = (const unsigned char *)cell;
+    const unsigned char *first = area->first, *bytes = (const unsigned char *)cell;
     *at_place = false;
     if (places_in(field) == 0 || bytes < first || bytes >= first + (size_t)(area->taken - 1) * TWI_LINE_BYTES)
         return false;
@@ -413,10 +413,7 @@ static void records_of_an_area_lie_apart(void **state) {
                 taken++;
                 struct twi_chunk *chunk = twi_cell_chunk(cell, meta);
                 assert_true(chunk->capacity > twi_cell_index(meta) && chunk->kind == lines - 1);
-                uint64_t base =
-                    (uint64_t)((unsigned char *)field.generation + field.generation->area.first - field.arena.base) /
-                        TWI_LINE_BYTES -
-                    1;
+                uint64_t base = (uint64_t)(field.generation->area.first - field.arena.base) / TWI_LINE_BYTES - 1;
                 uint64_t head = twi_arena_line(&field.arena, chunk) - base;
                 assert_true(head < field.generation->area.taken);
                 lines_used[head] |= 2;
