@@ -27,7 +27,7 @@ static bool open_all(void) {
     return views != NULL && logins != NULL && visitors != NULL;
 }
 
-/* Key number i gets i: the heaviest is known. One key is no text. */
+/* Key number i gets i. The heaviest is known. One key is no text. */
 static void count_views(int64_t keys) {
     char name[32];
     for (int64_t i = 1; i <= keys; i++) {

@@ -257,7 +257,7 @@ static void forbid_system_calls(void) {
     }
 }
 
-/* Once the filter is set, this thread may not make one system call, not even to end: the process ends around it. */
+/* Once the filter is set, this thread may not make one system call, not even to end. The process ends around it. */
 static void *count_in_silence(void *arg) {
     bool with_new_keys = arg != NULL;
     int64_t until_ms = test_mono_ms() + 2300; /* two windows end meanwhile */

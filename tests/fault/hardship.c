@@ -130,8 +130,8 @@ static void *count_until_stopped(void *arg) {
     return NULL;
 }
 
-/* Goal: tw_stop() beside running calls: each call counts or returns an error, and the hook gets all that was counted at
- * close. */
+/* Goal: tw_stop() next to running calls: each call counts or returns an error, and the hook gets all that was counted
+ * at close. */
 static int64_t told;
 static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
     (void)ctx, (void)end_ms, (void)flags;

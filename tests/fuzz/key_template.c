@@ -1,7 +1,7 @@
-/* key_template.c -- any text as a template of names in Redis: it is refused with a reason, or each name fits, is none
- * of the engine's own, and tells its key and its window apart from all others.
- * The first bytes choose the kind of window, the tags, and a prefix or none; then come this prefix, a family's name and
- * the template, each up to a NUL; what is left are keys. */
+/* key_template.c -- any text as a template of names in Redis. It is refused with a reason, or each name fits, is none
+ * of the engine's own, and tells its key and its window apart from all others. The first bytes choose the kind of
+ * window, the tags, and a prefix or none; then come this prefix, a family's name and the template, each up to a NUL;
+ * what is left are keys. */
 #include <stdlib.h>
 #include <string.h>
 

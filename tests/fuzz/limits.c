@@ -1,4 +1,4 @@
-/* limits.c -- any text as a limits file: nothing is read past its end, an error names file and line, and in a table
+/* limits.c -- any text as a limits file: no data is read past its end, an error names file and line, and in a table
  * that was accepted each key finds the rule that a search through all of them finds. Keys are pieces of the text
  * itself. */
 #include <stdio.h>

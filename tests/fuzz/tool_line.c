@@ -1,4 +1,4 @@
-/* tool_line.c -- any bytes as lines of any format: nothing is read past their end, and what parses has a key that the
+/* tool_line.c -- any bytes as lines of any format: no data is read past their end, and what parses has a key that the
  * library takes. A reader that looks for heads only finds the same one as the parser. The first byte chooses format and
  * fields. */
 #include <stdlib.h>

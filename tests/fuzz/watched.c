@@ -1,5 +1,5 @@
-/* watched.c -- any bytes as what a watch socket answers: it is refused, or the look that comes of it is shown, as a
- * page and as JSON, without a control character and with its quotes in pairs. What stands before the first NUL is the
+/* watched.c -- any bytes as what a watch socket answers. It is refused, or the look that comes of it is shown, as a
+ * page and as JSON, without a control character and with its quotes in pairs. What is before the first NUL is the
  * status, the rest the keys. */
 #include <stdlib.h>
 #include <string.h>

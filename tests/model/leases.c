@@ -6,7 +6,7 @@
  * returns units, or an engine has a turn; a message is executed, a reply arrives, or a connection is cut (copies of
  * what was on it may be executed later). A store restarts, goes back, or is wiped, also under connections that stay.
  * Another store is seen for a while, an old copy or an empty one, and then the earlier one again. An engine stalls or
- * dies. After every step: what was admitted does not exceed the limit, except by what the engines report as at risk
+ * dies. After every step: the admitted units does not exceed the limit, except by what the engines report as at risk
  * (P4); nobody got a "final" denial while units were unspent. At the end faults stop: everything is sold that no dead
  * engine holds (P5). */
 #include "tests/support/support.h"
@@ -351,7 +351,7 @@ static void restart(uint32_t index, bool forgets_nothing) {
     sim.adrift_count = kept;
 }
 
-/* The server follows another one that lags, and leads again: its data are those of the other one, and connections
+/* The server follows another one that lags, and leads again. Its data are those of the other one, and connections
  * stay. */
 static void follow_and_lead(struct site *site) {
     site->here.run = ++sim.runs;

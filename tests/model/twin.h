@@ -1,7 +1,7 @@
 /* twin.h -- the slow, obvious twin of a family without Redis: a list of windows, each a plain array of counts by key
  * number.
  * Always true: it knows nothing of tables, generations, phases or turns; its rules are those of tallywheel.h. It cannot
- * know what memory allows: the caller tells it whether a new key was taken, and the twin returns whether that is
+ * know what memory allows. The caller tells it whether a new key was taken, and the twin returns whether that is
  * allowed. Civil dates come from the C library, so that the library's own calendar is judged by another one. */
 #ifndef MODEL_TWIN_H
 #define MODEL_TWIN_H

@@ -1,4 +1,4 @@
-/* redis_rig.h -- an engine that counts one key over a real Redis, and a record of what it has counted.
+/* redis_rig.h -- an engine that counts one key over a real Redis, and a record of all that it has counted.
  * Always true: `added` is the value that f:k in Redis has once everything is acknowledged; what on_lost and the log
  * report is kept. */
 #ifndef TEST_REDIS_RIG_H
@@ -45,7 +45,7 @@ static inline void rig_add_flushed(struct rig *rig, int64_t delta) {
     rig_flush(rig);
 }
 
-/* Checks that everything is in Redis: nothing lost, nothing twice, nothing uncertain. */
+/* Checks that everything is in Redis: nothing lost, no count twice, nothing uncertain. */
 static inline void rig_check(struct rig *rig, struct redis_server *server) {
     rig_flush(rig);
     assert_i64_equal(redis_server_get(server, "f:k"), rig->added);

@@ -24,7 +24,7 @@ struct log_lines {
 };
 
 /* The tuning of the engines that test_open() opens from now on. doubt_ms: for how long a store that does not know an
- * engine is not believed (sync/message/state.h). */
+ * engine is not trusted (sync/message/state.h). */
 static struct twi_tuning test_tuning = TWI_TUNING;
 static bool test_keeps_doubt; /* true: engines keep the normal doubt */
 static uint32_t test_shape;   /* redis_shape of the families that family_of() opens */
@@ -54,7 +54,7 @@ static inline void quick_options(tw_options *options, const char *url) {
     options->sync_interval_ms = 20;
     options->redis_timeout_ms = 1000;
     options->memory_bytes_max = 64 << 20;
-    if (!test_keeps_doubt) test_tuning.doubt_ms = 100; /* a server that comes back empty is believed soon */
+    if (!test_keeps_doubt) test_tuning.doubt_ms = 100; /* a server that comes back empty is trusted soon */
 }
 
 static inline tw_engine *quick_engine(const char *url, struct lost *lost) {

@@ -1,7 +1,7 @@
-/* contents.h -- what a batch may be: the names of its keys lie in one key slot, and the content of a number of a ledger
+/* contents.h -- what a batch may be. The names of its keys lie in one key slot, and the content of a number of a ledger
  * never changes. For worlds with hash tags; included once, after play.h.
  *
- * contents_look() stands beside a model of Redis (redis_model.h: `beside`). Always true: it answers nothing. */
+ * contents_look() stands next to a model of Redis (redis_model.h: `beside`). Always true: it answers nothing. */
 #ifndef TEST_CONTENTS_H
 #define TEST_CONTENTS_H
 

@@ -1,4 +1,4 @@
-/* coverage.h -- what a run of many seeds has seen: a table of counts that must not contain a zero.
+/* coverage.h -- what a run of many seeds has seen. A table of counts that must not contain a zero.
  *
  * It has four parts: each fault; each reply of the script; the engine's events (log lines, statistics, states of the
  * breaker); and each pair of a fault and the state of a node's oldest unsettled batch when it struck.
@@ -49,7 +49,7 @@ void coverage_read_log(struct coverage *coverage, const char *line);
 void coverage_add_world(struct coverage *coverage, const struct world *world);
 void coverage_print(const struct coverage *coverage);
 /* Returns how many entries are zero, and prints each of them. A run that is not long needs only the faults and the
- * script's replies: the rarest pairs come once in some hundred seeds. */
+ * script's replies. The rarest pairs come once in some hundred seeds. */
 size_t coverage_gaps(const struct coverage *coverage, bool long_run);
 
 #endif

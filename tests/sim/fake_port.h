@@ -35,7 +35,7 @@ struct twi_cell {
     int64_t local, handed, acked, lost, unsure; /* signed sums; handed: frozen, acknowledged or given up */
     int64_t base;
     bool asked, has_base, marked;
-    bool parked; /* its store cannot take it: it is not collected */
+    bool parked; /* its store cannot take it. It is not collected */
     int64_t not_before_ms;
     int64_t period_ms; /* of its windows; 0: it has a single life */
     int64_t end_ms;    /* of this life; a key that another node began may expire before it */
@@ -48,7 +48,7 @@ struct twi_cell {
 struct fake_store {
     uint32_t slot;
     bool was_back;        /* a store that was left has come back before */
-    bool restores, keeps; /* the walk: its cells are owed again; or another store is back, and has these counts */
+    bool restores, keeps; /* the walk: its cells are to be sent again; or another store is back, and has these counts */
     int64_t begun, away, twice, lacked;
 };
 
@@ -95,7 +95,7 @@ static void fake_cell_begin(tw_engine *engine, size_t index) {
     cell->expiry_ms = cell->end_ms = engine->world->base_ms + (number + 1) * cell->period_ms;
 }
 
-/* A window that is over and owes nothing is replaced by the next one. */
+/* A window that is over and has no unsent counts is replaced by the next one. */
 static void fake_roll_over(tw_engine *engine, size_t index) {
     struct twi_cell *cell = &engine->cells[index];
     bool owes = cell->marked || cell->handed != cell->local || cell->in_flight || cell->parked;
@@ -338,7 +338,7 @@ bool twi_port_end_item(struct twi_item *item) {
     return true;
 }
 
-/* It may have arrived there: it is not sent again. */
+/* It may have arrived there. It is not sent again. */
 static void fake_keep_adrift(struct twi_cell *cell) {
     int64_t most = (cell->local - cell->handed) * cell->sign, adrift = cell->adrift * cell->sign;
     if (adrift > most) adrift = most;
@@ -373,7 +373,7 @@ bool twi_port_keep(tw_engine *engine, uint32_t index, uint64_t *uncertain) {
     return was_left;
 }
 
-/* What was given up stays given up; nothing is dropped here, so nothing is lost. */
+/* What was given up stays given up; no count is dropped here, so no count is lost. */
 uint64_t twi_port_restore(tw_engine *engine, uint32_t index) {
     struct fake_store *store = &engine->stores[index];
     if (engine->world->restores) engine->world->restores(engine->world, store->slot);

@@ -1,8 +1,8 @@
 /* hardships.h -- what one seed does to a world: which faults, how often, and how much Redis forgets.
  *
  * There are seven kinds of hardship, because the final check depends on what Redis forgets. It forgets nothing (half of
- * the seeds; in some of these another store is seen for so long that it is believed), its last seconds, more than the
- * replay window holds, everything, only the ledgers, or a mix of these. In the mix, the test only checks that nothing
+ * the seeds; in some of these another store is seen for so long that it is trusted), its last seconds, more than the
+ * replay buffer holds, everything, only the ledgers, or a mix of these. In the mix, the test only checks that no count
  * is doubled: what was given up and then forgotten is in nobody's books. For the programs of this folder that play
  * whole seeds; included once, after play.h. */
 #ifndef TEST_HARDSHIPS_H
@@ -81,8 +81,8 @@ static void add_hardship(struct world_faults *faults, enum hardship hardship, st
     }
 }
 
-/* Another store, empty or seen before, stays until it is believed. It goes while everything is being re-sent to it, or
- * later. Then nothing is doubled in the earlier store, and what is missing there is uncertain. */
+/* Another store, empty or seen before, stays until it is trusted. It goes while everything is being re-sent to it, or
+ * later. Then no count is doubled in the earlier store, and the missing part there is uncertain. */
 static bool stays_elsewhere(enum hardship hardship, uint64_t seed, struct world_faults *faults) {
     struct test_prng prng;
     test_prng_seed(&prng, seed ^ 0xe15e);

@@ -5,8 +5,8 @@
  *     sim_mutants SEEDS    the test that a check fails within SEEDS seeds: scripts/mutants.py builds and runs this in a
  *                          copy of the tree, once for each patch
  *
- * Each run plays in a process of its own, because some mistakes end in a failed check of the code itself, which counts
- * as caught. Its processor time is bounded. */
+ * Each run plays in a separate process, because some mistakes end in a failed check of the code itself, which counts as
+ * caught. Its processor time is bounded. */
 #include "tests/sim/mutants.h"
 #include "tests/sim/clustered.h"
 #include "tests/sim/hardships.h"
@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 
 #define SEEDS_OF_THE_SOUND 60
-#define MUTANT_SECONDS 100 /* of the processor: beside others a run lasts as long as it needs */
+#define MUTANT_SECONDS 100 /* of the processor: next to others a run lasts as long as it needs */
 
 /* ---- the mistakes that need more than one line
  * ----------------------------------------------------------------------- */
@@ -91,7 +91,7 @@ struct played {
     _Atomic uint64_t count, seed; /* of the last one begun */
 };
 
-/* Plays until a check fails, in a process of its own. */
+/* Plays until a check fails, in a separate process. */
 static void play_until_caught(uint64_t seed, size_t seeds, struct played *played) {
     struct test_prng prng;
     test_prng_seed(&prng, seed);

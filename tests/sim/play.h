@@ -1,9 +1,9 @@
 /* play.h -- nodes with visible books (fake_port.h) around the real sync code in a seeded world, and what must be true
  * of them.
  *
- * After every step it checks P2: for each node and key, Redis holds at least what was acknowledged, and at most what
+ * After every step it checks P2: for each node and key, Redis holds at least the acknowledged units, and at most what
  * was frozen and not returned. It checks P3: a total never contains more of a node than was acknowledged. And P7, P8:
- * nothing is reported as lost or uncertain without a cause, nor as late before its time. At the end faults stop,
+ * no count is reported as lost or uncertain without a cause, nor as late before its time. At the end faults stop,
  * everything must settle (liveness), and the books must agree to the unit. One program of this folder includes it once.
  * Always true: everything follows from the seed. */
 #ifndef TEST_PLAY_H
@@ -44,7 +44,7 @@ struct sim {
     uint16_t shapes[5]; /* of each kind of cell: TWI_ITEM_HASH, TWI_ITEM_ZSET, or 0: strings */
     unsigned tags;      /* into how many hash tags the keys are dealt; 0: names have none, and there is one store */
     bool certain;       /* nothing is a cause of uncertainty */
-    /* forgets in so many ways that the final sums need not agree: checks only that nothing is doubled */
+    /* forgets in so many ways that the final sums need not agree: checks only that no count is doubled */
     bool mixed;
     bool rolls_over; /* windows follow each other */
     uint32_t timeout_ms, replay_ms, wait_replicas;
@@ -55,10 +55,10 @@ struct sim {
     const char *name; /* of the list of seeds */
     uint64_t seed;
     bool forgets;  /* Redis may go back, be wiped, or evict: then only the final sums must agree */
-    bool believes; /* another store stays until it is believed: nothing is replayed, so windows may end meanwhile */
+    bool believes; /* another store stays until it is trusted: nothing is replayed, so windows may end meanwhile */
     int64_t (*applied)(const char *name, int life); /* NULL: what the world's one Redis has */
     void (*explain)(int node);                      /* NULL, or prints more of a node that failed */
-    void (*around)(void);                           /* NULL, or what happens in each step beside the world's own */
+    void (*around)(void);                           /* NULL, or what happens in each step next to the world's own */
     uint64_t done, refused;
 };
 
@@ -178,10 +178,10 @@ static void cells_make(tw_engine *engine) {
     for (size_t i = 0; i < FAKE_CELLS; i++) {
         struct twi_cell *cell = &engine->cells[i];
         if (sim.tags) snprintf(cell->tag, sizeof cell->tag, "{%u}", 1 + (unsigned)(i / 5) % sim.tags);
-        if (i != 0) cell->shape = sim.shapes[i % 5]; /* the poisoned key is a string */
+        if (i != 0) cell->shape = sim.shapes[i % 5]; /* the rejected key is a string */
         cell_name(name, i);
         switch (i % 5) {
-        case 0: cell_make(cell, i ? name : "w:2", base_ms + 3600000, false, 1); break; /* w:2: the poisoned key */
+        case 0: cell_make(cell, i ? name : "w:2", base_ms + 3600000, false, 1); break; /* w:2: the rejected key */
         case 1: cell_make(cell, name, 0, false, 1); break;
         /* These windows end during the run. If Redis forgets, a replay would come too late for them, which is no
          * loss. */
@@ -230,8 +230,8 @@ static enum world_flight flight_of(int node) {
     return applied ? FLIGHT_ADRIFT_APPLIED : FLIGHT_ADRIFT;
 }
 
-/* True if each node uses a store that knows it, and has just heard of it. An engine that begins anew cannot know which
- * store is the right one, and one that sees another store for long enough has to believe it. */
+/* True if each node uses a store that knows it, and has just heard of it. An engine that begins again cannot know which
+ * store is the right one, and one that sees another store for long enough has to trust it. */
 static bool all_at_home(void) {
     for (int n = 0; n < WORLD_NODES; n++) {
         const struct twi_sync *sync = sim.engines[n].sync;
@@ -393,7 +393,7 @@ static void turn_node(int node) {
     in_turn = false;
     sim.engines[node].turns++;
     sim.engines[node].breaker_seen[sim.engines[node].sync->connections[0]->breaker.state]++;
-    /* It walks the whole replay window. */
+    /* It walks the whole replay buffer. */
     for (uint32_t i = 0; sim.engines[node].turns % 8 == 0 && i < sim.engines[node].sync->store_count; i++)
         assert_true(twi_ledger_is_valid(&sim.engines[node].sync->stores[i]->ledger));
     if (sim.engines[node].turns % 8 == 0) assert_true(twi_active_is_sound(sim.engines[node].sync));

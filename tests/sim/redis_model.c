@@ -323,7 +323,7 @@ static void say_value(struct twi_bytes *out, const struct model_key *key) { /* a
     }
 }
 
-/* The reply to a script's write; NULL: it succeeds. A replica that takes writes knows that it is one. */
+/* The reply to a script's write; NULL: it succeeds. A replica that accepts writes knows that it is one. */
 static const char *refusal(const struct redis_model *model, bool is_batch) {
     if (model->refuses) return model->refuses;
     return model->is_replica && (!model->is_writable || !is_batch) ? READONLY : NULL;
@@ -626,7 +626,7 @@ static void enter(struct run *run) {
     store->born[i].marker = name_hash(marker_name);
 }
 
-/* What stands in a hash or a sorted set goes with it. */
+/* What is in a hash or a sorted set goes with it. */
 static void move_insides(struct redis_model *from, struct redis_model *to, const char *name) {
     for (size_t i = 0; i < from->store.keys_end; i++) {
         char inner[MODEL_NAME_MAX];
@@ -700,7 +700,8 @@ static void answer(struct run *run, const char *status, const struct model_ledge
     twi_bytes_free(&run->known);
 }
 
-/* Only a master that takes writes denies anything. Without a ledger, the script tries a write that needs no memory. */
+/* Only a master that accepts writes denies anything. Without a ledger, the script tries a write that needs no
+ * memory. */
 static bool may_deny(struct run *run, bool has_ledger, struct twi_bytes *reply) {
     const char *error = refusal(run->model, false);
     if (!error || (!has_ledger && strncmp(error, "OOM", 3) == 0)) return true;

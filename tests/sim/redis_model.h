@@ -17,10 +17,10 @@
 #define MODEL_ITEMS 320 /* of a batch, at most */
 #define MODEL_BORN 512
 
-/* A hash or a sorted set has its expiry; each of its values is a key of its own, without one, that is named by
+/* A hash or a sorted set has its expiry; each of its values is a separate key, without one, that is named by
  * redis_model_inner(). Such a key lives and dies with the hash or sorted set, and is no key of Redis. */
 enum model_type { MODEL_NONE, MODEL_INTEGER, MODEL_TEXT, MODEL_LIST, MODEL_LEDGER, MODEL_HASH, MODEL_ZSET };
-#define MODEL_INSIDE '\x1f' /* between a name and what stands inside */
+#define MODEL_INSIDE '\x1f' /* between a name and what is inside */
 
 /* What the script has replied so far. */
 enum model_edge {
@@ -111,7 +111,7 @@ struct redis_model {
     int run;              /* of INFO's run_id: a different one after each start */
     int history;          /* of INFO's master_replid: a different one after each start and each promotion */
     bool is_replica;      /* INFO reports it, and the script denies nothing */
-    bool is_writable;     /* and it takes writes all the same */
+    bool is_writable;     /* and it accepts writes all the same */
     const char *policy;   /* maxmemory_policy of INFO; NULL: INFO is forbidden */
     const char *password; /* NULL: none is required */
     size_t items_max;     /* the script ends after this many items; SIZE_MAX: never */

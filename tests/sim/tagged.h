@@ -20,7 +20,8 @@ static struct {
     uint64_t struck[TAGGED_KINDS];
     struct model_store before[TAGGED_SNAPSHOTS];
     uint64_t taken; /* snapshots */
-    /* Of a slot that went back, snapshots from above `low` and below `high` are of a time that it has left for good. */
+    /* Of a slot that went back, snapshots from above `low` and below `high` are of a time that it has left
+     * permanently. */
     uint64_t low[TAGS], high[TAGS];
     int64_t taken_at_ms;
 } tagged;

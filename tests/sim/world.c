@@ -473,7 +473,7 @@ static void prepare_other(struct world *world, enum world_other kind) {
     world->other_known = is_master;
 }
 
-/* The other store is believed, and everything is being re-sent to it. */
+/* The other store is trusted, and everything is being re-sent to it. */
 static void leave_in_the_middle(struct world *world) {
     uint64_t opened = world->other.edges[MODEL_OPENED];
     if (opened == world->other_opened || world->other_stays_ms == 0) return;

@@ -97,7 +97,7 @@ enum world_fault {
     WORLD_LOST_MARKER,
     WORLD_TWIN, /* another engine continues under the identity of one of ours */
     WORLD_STEPPED_CLOCK,
-    WORLD_LEAPT, /* everything but time stands still for a while: a suspended machine */
+    WORLD_LEAPT, /* everything but time does not move for a while: a suspended machine */
     WORLD_KILLED,
     WORLD_SAW_OTHER, /* and OTHERS - 1 more: one for each kind of another store that is seen for a while */
     WORLD_FAULTS = WORLD_SAW_OTHER + OTHERS

@@ -146,8 +146,8 @@ static void check_books(uint64_t keys_max, uint32_t return_percent, uint32_t giv
     compare_books();
 }
 
-/* Goal: acknowledged + given up = added, by key and window, nothing twice (P2). Windows drain before their hook is
- * called. Method: a driver that settles at random beside adders and roll-over. */
+/* Goal: acknowledged + given up = added, by key and window, no count twice (P2). Windows drain before their hook is
+ * called. Method: a driver that settles at random next to adders and roll-over. */
 static void everything_that_is_added_is_settled_once(void **state) {
     (void)state;
     check_books(0, 0, 0, 0);
@@ -201,7 +201,7 @@ static void add_and_read(struct member *member) {
         int64_t view;
         expect(tw_add_at(field.family, fake_key(&key), 1, STRESS_START_MS, &view) == TW_OK);
         member->sum++;
-        expect(view == member->sum); /* the only adder, so the total is its own sum: the view is never off (E6) */
+        expect(view == member->sum); /* the only adder, so the total is its own sum. The view is never off (E6) */
         if (round % 16 == 0) {
             expect(tw_get_at(field.family, fake_key(&key), STRESS_START_MS, &view) == TW_OK && view == member->sum);
             sched_yield();

@@ -1,5 +1,5 @@
 /* distinct.c -- threads add elements to the same sketches while these grow, while windows end, and while others read.
- * Each estimate is compared with arrays of registers that the threads fill beside (hll_twin.h): no raise of a register
+ * Each estimate is compared with arrays of registers that the threads fill next to (hll_twin.h): no raise of a register
  * is lost, none comes from nowhere. */
 #include "tests/stress/stress.h"
 #include "tests/support/hll_twin.h"

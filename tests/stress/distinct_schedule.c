@@ -88,7 +88,7 @@ static void assert_estimate(struct field *field, const struct twin *twin) {
     assert_i64_equal(estimate, twin_estimate(twin));
 }
 
-/* The smallest number from `from` on whose register is still 0: its add takes a slot of its own. */
+/* The smallest number from `from` on whose register is still 0: its add takes a separate slot. */
 static uint64_t new_to(const struct twin *twin, uint64_t from) {
     struct twin copy = *twin;
     for (;; from++) {
@@ -97,7 +97,7 @@ static uint64_t new_to(const struct twin *twin, uint64_t from) {
     }
 }
 
-/* Adds until 14 registers are set: the next one makes the first piece grow. */
+/* Adds until 14 registers are set. The next one makes the first piece grow. */
 static uint64_t fill_first_piece(struct field *field) {
     uint64_t number = 0;
     for (int set = 0; set < 14; set++, number++) {
@@ -122,7 +122,7 @@ static void check_stalled_growth(const char *point) {
     add(&field, 1000, 1003, &field.first);
     assert_estimate(&field, &field.first);
     add(&field, 2000, 5000, &field.first);
-    turns(&field, 3); /* its old piece is not used again: it is still in its section */
+    turns(&field, 3); /* its old piece is not used again. It is still in its section */
     add(&field, 5000, 6000, &field.first);
     job_end(&job);
     assert_int_equal(job.changed, twin_add(&field.first, twin_number(&job.element)));
@@ -159,7 +159,7 @@ static void a_raise_that_stalls_before_its_swap_is_not_lost(void **state) {
     assert_status(tw_close(field.engine, 0), TW_OK);
 }
 
-/* Goal: a copy that is complete when its window is sealed is not published behind the seal: its element counts in the
+/* Goal: a copy that is complete when its window is sealed is not published behind the seal. Its element counts in the
  * next window, and the estimate that the hook was told is final (P7). */
 static void a_copy_is_not_published_behind_the_seal(void **state) {
     (void)state;
@@ -182,8 +182,8 @@ static void a_copy_is_not_published_behind_the_seal(void **state) {
     }
 }
 
-/* Goal: while the turn stands between SEALING and the last closed slot, or before FROZEN, adds count here or in the
- * next window, and reads answer. Nobody waits. */
+/* Goal: while the turn is between SEALING and the last closed slot, or before FROZEN, adds count here or in the next
+ * window, and reads answer. Nobody waits. */
 static void adds_meet_a_seal_that_stalls(void **state) {
     (void)state;
     static const char *const points[] = {"sketch_sealing_not_closed", "final_stored_not_frozen"};

@@ -2,8 +2,8 @@
  * brings its own twi_race_nap() in place of engine/base/race_point.c's, so it tests something only in builds with
  * -Drace_points=true.
  * Method: a struct of the test's own begins with a struct errand. Its thread runs a function of the test and stops when
- * it comes to `stop_at`. errand_begin() returns when it stands there, errand_end() lets it go on to its end. Before
- * that, errand_go_on() lets it go on to `then_stop_at`, if there is such a place.
+ * it comes to `stop_at`. errand_begin() returns when it is there, errand_end() lets it continue to its end. Before
+ * that, errand_go_on() lets it continue to `then_stop_at`, if there is such a place.
  * Always true: a thread stops once at each of its two places; other threads never do. */
 #ifndef TEST_ERRAND_H
 #define TEST_ERRAND_H

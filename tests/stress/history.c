@@ -162,7 +162,7 @@ static void read_by_asking(struct member *member, uint32_t window) {
     bool bracket = test_prng_chance(&member->prng, 1, 4);
     tw_status status = TW_OK;
     if (bracket) tw_enter(field.engine);
-    for (uint32_t key = 0; key < field.keys + 10 && status == TW_OK; key++) { /* and ten keys that nobody counts */
+    for (uint32_t key = 0; key < field.keys + 10 && status == TW_OK; key++) { /* and ten keys that no thread counts */
         int64_t view = 0;
         status = tw_get_at(field.family, fake_key(&key), at_ms, &view);
         expect(status == TW_OK || status == TW_ERR_LATE);

@@ -59,7 +59,7 @@ static void field_open(bool synced) {
     options.memory_bytes_max = UINT64_C(64) << 20;
     fake_clock_install(&field.clock, &options);
     if (synced) fake_driver_install(&options);
-    fake_driver.totals = true; /* this engine is the only one: the view is what was counted here */
+    fake_driver.totals = true; /* this engine is the only one. The view is the counted units here */
     fake_driver.return_percent = 20;
     fake_driver.hold_percent = 30;
     fake_driver.collect_max = 7;
@@ -164,7 +164,7 @@ static void use_hot_keys(struct member *member) {
     }
 }
 
-/* tw_fetch() gets Redis's total of a striped counter, too. Returns the sum of what was added. */
+/* tw_fetch() gets Redis's total of a striped counter, too. Returns the sum of the added units. */
 static int64_t fetch_striped(void) {
     for (uint32_t number = 0; number < LIMITED; number++) {
         struct twi_call call;
@@ -177,7 +177,7 @@ static int64_t fetch_striped(void) {
         assert_true(twi_place_find(&call, &place));
         twi_contention_request(field.engine, place.generation, place.cell, TWI_NO_LIMIT);
         twi_call_end(&call);
-        while ((twi_load_relaxed(&place.cell->meta) & TWI_META_STRIPED) == 0) test_sleep_ms(1); /* time stands still */
+        while ((twi_load_relaxed(&place.cell->meta) & TWI_META_STRIPED) == 0) test_sleep_ms(1); /* time does not move */
         for (int round = 0; round < 3; round++) {
             tw_reading reading;
             fake_clock_advance_ms(&field.clock, 10);
@@ -230,7 +230,7 @@ static void check_hot_keys(bool synced) {
     assert_true(striped > 0);
 }
 
-/* Goal: stripes and slices lose nothing, double nothing and admit exactly the limit, whatever happens beside them (P1,
+/* Goal: stripes and slices lose nothing, double nothing and admit exactly the limit, whatever happens next to them (P1,
  * P7, E34 to E36). Method: the hook's figures are compared with each thread's own. */
 static void hot_keys_are_counted_and_limited_exactly(void **state) {
     (void)state;

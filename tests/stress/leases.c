@@ -1,5 +1,5 @@
-/* leases.c -- single schedules of hard limits, forced: a caller is stopped at a race point while the turn and Redis go
- * on. And what a lost reply must not do.
+/* leases.c -- single schedules of hard limits, forced: a caller is stopped at a race point while the turn and Redis
+ * continue. And what a lost reply must not do.
  * Method: a host-driven engine on a fake clock; a store of one lease that grants what is needed and no more; messages
  * between them, which the test cuts where it likes. Callers are stopped by errand.h. In builds without
  * -Drace_points=true only the schedules run that need no race point.
@@ -103,7 +103,7 @@ static void rig_close(struct rig *rig) {
 
 /* Goal: a unit that was drawn under a limit of 20 is not spent by a call that names 10, although the reply that brings
  * it belongs to a message that named 10 (L9). Method: the draw under 20 is executed and its reply lost; then all
- * callers name 10, under which nothing is left. */
+ * callers name 10, under which no unit is left. */
 static void a_grant_that_was_lost_keeps_its_limit(void **state) {
     (void)state;
     struct rig rig;

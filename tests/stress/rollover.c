@@ -165,8 +165,8 @@ static void check_rollover(int64_t lateness_ms, bool by_event_time, bool hook_ba
     }
 }
 
-/* Goal: the hook gets exactly what was added, each window once and final (P1, P7, E18). Method: adders by the clock, no
- * lateness. */
+/* Goal: the hook gets exactly the added units, each window once and final (P1, P7, E18). Method: adders by the clock,
+ * no lateness. */
 static void each_window_is_reported_once_and_nothing_is_missing(void **state) {
     (void)state;
     check_rollover(0, false, false);
@@ -181,7 +181,7 @@ static void event_times_without_lateness(void **state) {
     (void)state;
     check_rollover(0, true, false);
 }
-/* Goal: a hook that returns false is called again, and nothing is lost (R2). */
+/* Goal: a hook that returns false is called again, and no count is lost (R2). */
 static void a_hook_that_returns_false_is_called_again(void **state) {
     (void)state;
     check_rollover(500, true, true);

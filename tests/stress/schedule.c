@@ -181,7 +181,7 @@ static void a_dropped_window_is_not_opened_again_by_a_thread_that_found_it(void 
     (void)state;
     check_stalled_inserter("window_found_not_inserted");
 }
-/* The clock was read before: it is the closed slot that tells the thread. */
+/* The clock was read before. It is the closed slot that tells the thread. */
 static void a_slot_that_was_seen_free_is_not_taken_in_a_window_that_was_closed_since(void **state) {
     (void)state;
     check_stalled_inserter("absent_not_inserted");
@@ -192,7 +192,7 @@ static void a_record_that_is_ready_is_not_published_in_a_window_that_was_closed_
     check_stalled_inserter("record_ready_not_claimed");
 }
 
-/* Goal: a window in which nothing was counted is told to nobody, even if a thread had its first record ready when it
+/* Goal: a window in which no unit was counted is told to nobody, even if a thread had its first record ready when it
  * ended. Method: that thread stops before its slot; alone, or where another key was counted. */
 static void check_window_of_a_record(bool alone) {
     struct rig rig;
@@ -220,7 +220,7 @@ static void a_window_for_which_only_a_record_was_ready_is_told_to_nobody(void **
 }
 
 /* Goal: a reset that has read a count, and stalls until its window is sealed, has taken nothing of that window, and
- * says so: the window's hook has the whole count (P1). Method: it stops there. The next window has no such key, or has
+ * says so. The window's hook has the whole count (P1). Method: it stops there. The next window has no such key, or has
  * one with another count. */
 static void check_stalled_reset(bool synced, int64_t next_count) {
     struct rig rig;
@@ -255,8 +255,8 @@ static void a_reset_that_stalls_until_its_window_is_sealed_takes_nothing_of_it(v
 }
 
 /* Goal: the hook of a window is called, and the window dropped, only when all its counts are acknowledged, even if an
- * adder stands anywhere between its add and its last mark (traps E8, E18, P2). The window does not wait for that
- * adder's marks. Method: the adder stops there; another counter of the same chunk is added to; the window ends. */
+ * adder is anywhere between its add and its last mark (traps E8, E18, P2). The window does not wait for that adder's
+ * marks. Method: the adder stops there; another counter of the same chunk is added to; the window ends. */
 static void check_stalled_marker(const char *point) {
     struct rig rig;
     rig_open(&rig, true);
@@ -512,7 +512,7 @@ static void a_window_found_as_current_after_it_was_unlinked_keeps_its_memory(voi
 /* Goal: a window that was told of and dropped, and that a late-comer opens again, stays empty, even if it is `current`
  * and another thread still has a time of it (P7): a call reads the clock after it has loaded the window. Method: three
  * threads have read a time in the window: one that will open it again, one that will make it current, and an adder of a
- * new key. It stops between the two loads; meanwhile the window ends, is told of and dropped, and the others go on.
+ * new key. It stops between the two loads; meanwhile the window ends, is told of and dropped, and the others continue.
  * `written`: the adder takes the shortest path, as in an engine on the system's clock. */
 static void check_reopened_window(bool written, const char *adder_stops_at, bool many) {
     struct rig rig;
@@ -665,8 +665,8 @@ static void records_that_lost_a_race_are_used_again(void **state) {
     assert_status(tw_close(rig.engine, 0), TW_OK);
 }
 
-/* Goal: a key whose inserter stands between its slot and PUBLISHED is there for all: it gets no second counter, and
- * what it has counted is shown. Method: the inserter stops there; another thread adds to the key by each path. */
+/* Goal: a key whose inserter is between its slot and PUBLISHED is there for all. It gets no second counter, and what it
+ * has counted is shown. Method: the inserter stops there; another thread adds to the key by each path. */
 static void a_key_that_is_claimed_and_not_published_is_found(void **state) {
     (void)state;
     struct rig rig;

@@ -1,5 +1,5 @@
 /* together.c -- everything at once in one process: growth, pins, batches, event times, roll-over, resets, limits,
- * walks, forks. There are two engines, each with a thread of its own: one keeps its counts, the other has a driver that
+ * walks, forks. There are two engines, each with a separate thread: one keeps its counts, the other has a driver that
  * keeps a ledger (tests/support/fake_driver.h). Windows of a second pass on a clock that the test moves. The other
  * programs of this folder test each piece alone; here they meet. At the end the sums of the windows reported, of the
  * ledger and of the units admitted are exact. */
@@ -270,7 +270,7 @@ static void check_limits(void) {
     }
 }
 
-/* Goal: P1, P2, P3, P7 and exact limits hold while all of it goes on at once. Method: eight threads, and a ninth that
+/* Goal: P1, P2, P3, P7 and exact limits hold while all of it continues at once. Method: eight threads, and a ninth that
  * forks if no sanitizer runs; then both engines are closed and everything is added up. */
 static void all_of_it_at_once_adds_up(void **state) {
     (void)state;

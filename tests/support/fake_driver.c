@@ -16,8 +16,8 @@ struct held {
     uint64_t number;
 };
 
-/* Tickets are served one at a time: a full collection that begins after the ticket was taken, done when all its items
- * are settled for good. */
+/* Tickets are served one at a time. A full collection that begins after the ticket was taken, done when all its items
+ * are settled permanently. */
 struct twi_sync {
     tw_engine *engine;
     struct test_prng prng;

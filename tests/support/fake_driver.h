@@ -2,8 +2,8 @@
  *
  * A test that links fake_driver.c gets it in place of the real driver: any redis_url will do. Each turn it collects,
  * and settles some of its items at random: acknowledged, returned (now or later) or given up. A ledger by key and
- * window records this, so that a test can compare it with what was added.
- * Keys of the counters are 4 bytes: a number below FAKE_KEYS. Windows are numbered from `base_ms` by `window_ms`.
+ * window records this, so that a test can compare it with the added units. Keys of the counters are 4 bytes: a number
+ * below FAKE_KEYS. Windows are numbered from `base_ms` by `window_ms`.
  * Always true: an item is settled once. Only the owner of the turn writes the ledger, and it is read when turns have
  * ended. `acked` is atomic, so that a test may read it during turns. One engine at a time. */
 #ifndef TEST_FAKE_DRIVER_H
@@ -21,7 +21,7 @@ struct fake_driver {
     _Atomic uint32_t return_percent, give_up_percent; /* of the items settled */
     _Atomic uint32_t hold_percent;                    /* how many items stay in flight after a turn */
     _Atomic size_t collect_max;                       /* items collected at once; 0: 200 */
-    _Atomic bool totals;         /* acknowledgements have a total: all that is acknowledged of the key */
+    _Atomic bool totals;         /* acknowledgements have a total. All that is acknowledged of the key */
     _Atomic bool away;           /* collects and settles nothing */
     _Atomic bool settle_nothing; /* collects only */
     /* the ledger: [window][key]; the overflow counter is key FAKE_KEYS */

@@ -81,7 +81,7 @@ static void bytes_add(struct bytes *bytes, const char *data, size_t size) {
     if (bytes->size + size >= bytes->room) {
         bytes->room = 2 * (bytes->size + size) + 1;
         bytes->data = realloc(bytes->data, bytes->room);
-        if (bytes->data == NULL) abort(); /* a test without memory cannot go on */
+        if (bytes->data == NULL) abort(); /* a test without memory cannot continue */
     }
     if (size > 0) memcpy(bytes->data + bytes->size, data, size);
     bytes->size += size;
@@ -478,7 +478,7 @@ static void take_connection(struct proxy *proxy) {
         return;
     }
     pair->server = dial(proxy->upstream);
-    if (pair->server < 0) close_client(proxy, pair, true); /* like a port where nobody listens */
+    if (pair->server < 0) close_client(proxy, pair, true); /* like a port where no process listens */
 }
 
 static void drip(struct proxy *proxy, struct pair *pair) {
@@ -636,7 +636,7 @@ void proxy_only(struct proxy *proxy, const char *text) {
 
 void proxy_cut_all(struct proxy *proxy) {
     lock(proxy);
-    proxy->cut = true; /* the thread closes them itself: it may be waiting on them */
+    proxy->cut = true; /* the thread closes them itself. It may be waiting on them */
     unlock(proxy);
     for (bool is_done = false; !is_done;) {
         test_sleep_ms(1);

@@ -28,7 +28,7 @@ enum proxy_fault {
     PROXY_RESET,     /* executed; RST in place of the reply */
     PROXY_RUN_FIRST, /* the inline command `text` runs just before it, unnoticed */
     /* never executed; the error `text` comes as the reply, with the key slot of the request's first key for the first
-     * "%u" in it; and the connection goes on. NULL: one of proxy_redirects(), by chance */
+     * "%u" in it; and the connection continues. NULL: one of proxy_redirects(), by chance */
     PROXY_REDIRECT,
     PROXY_FAULTS
 };
@@ -80,7 +80,7 @@ void proxy_impersonate(struct proxy *proxy, const char *from, const char *to);
 /* From now on, only requests that contain this text count as batches, for orders, random faults and proxy_seen; NULL:
  * all. */
 void proxy_only(struct proxy *proxy, const char *text);
-/* From now on CLUSTER SLOTS is not executed: these bytes are the reply. They must outlive that. NULL: stops this. */
+/* From now on CLUSTER SLOTS is not executed. These bytes are the reply. They must outlive that. NULL: stops this. */
 void proxy_map(struct proxy *proxy, const char *reply, size_t size);
 /* What PROXY_REDIRECT draws from. The array must outlive the proxy. */
 void proxy_redirects(struct proxy *proxy, const char *const *texts, size_t count);

@@ -1,6 +1,6 @@
 /* side_by_side.c -- see side_by_side.h.
  * Method: one fork for each test, whose output goes to an unnamed file. The parent prints the files one after the
- * other, with the numbers of its own plan. Each test is a process group of its own: the SIGTERM of a time-out reaches
+ * other, with the numbers of its own plan. Each test is a process group of its own. The SIGTERM of a time-out reaches
  * the parent alone, which says which tests still ran, and what their threads waited for. */
 #include "tests/support/side_by_side.h"
 

@@ -1,7 +1,7 @@
 /* side_by_side.h -- runs the tests of one program at the same time, if they mostly wait.
  *
  * A test with a real server spends most of its time waiting: for a window's end, a lease, a back-off. Such tests need
- * no processor, so several run at once, each in a process of its own. Their output comes in the order of the list.
+ * no processor, so several run at once, each in a separate process. Their output comes in the order of the list.
  * Always true: a test that crashes, hangs until the program's time-out, or ends without a result counts as failed, and
  * affects no other test. The program prints one TAP plan. */
 #ifndef TEST_SIDE_BY_SIDE_H

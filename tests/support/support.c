@@ -138,7 +138,7 @@ void test_seed_failed(const char *name, uint64_t seed) {
     seed_line_print();
 }
 
-/* Writes the line and leaves the rest to the earlier handler: the signal comes again, and goes to it. */
+/* Writes the line and leaves the rest to the earlier handler. The signal comes again, and goes to it. */
 static void seed_died(int signal_number) {
     if (seed_runs) (void)!write(STDOUT_FILENO, seed_line, strlen(seed_line));
     seed_runs = 0;

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ThreadSanitizer has a thread of its own, and does not let a forked child start one. */
+/* ThreadSanitizer has its own thread, and does not let a forked child start one. */
 #if TWI_EPOCH_SEES_FENCES
 #define UNDER_TSAN false
 #else
@@ -234,7 +234,8 @@ static int exit_status_of(pid_t pid) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
-/* Goal: E37. A child begins with no counts, no sections and no hooks owed; the parent goes on as if nothing had been.
+/* Goal: E37. A child begins with no counts, no sections and no hooks unsent; the parent continues as if nothing had
+ * been.
  * Method: fork inside a section, with a window to be told of; the child counts, turns, closes. */
 static void trap_e37_a_forked_child_is_a_new_instance(void **state) {
     (void)state;
@@ -426,7 +427,7 @@ static void the_log_tells_of_memory_and_clock_and_not_too_often(void **state) {
     rig_close(&rig);
 }
 
-/* Goal: what may last for good is told at once, by how much, and then now and then. */
+/* Goal: what may last permanently is told at once, by how much, and then now and then. */
 static void the_log_tells_of_a_clock_set_back(void **state) {
     (void)state;
     struct rig rig;

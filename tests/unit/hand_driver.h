@@ -134,7 +134,7 @@ static inline void hand_open(struct rig *rig) {
     rig_start(rig);
     twi_port_connected(rig->engine, true);
 }
-/* Closes after sending all that is owed. */
+/* Closes after sending all that is unsent. */
 static inline void hand_close(struct rig *rig) {
     hand->settle_at_turns = true;
     rig_close(rig);

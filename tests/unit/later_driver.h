@@ -1,6 +1,6 @@
 /* later_driver.h -- a driver whose requests are answered when the test says so: calls that wait, without Redis and
  * without time. To be included by the one file of a test program; it takes the place of the driver in sync/.
- * Always true: an engine opened with redis_url "later:" is synced; each turn acknowledges what was counted. answered()
+ * Always true: an engine opened with redis_url "later:" is synced; each turn acknowledges the counted units. answered()
  * is called by ask_step() alone, without the lock, as the contract says (engine/port/driver.h). */
 #ifndef TEST_LATER_DRIVER_H
 #define TEST_LATER_DRIVER_H

@@ -105,7 +105,7 @@ static void the_care_ends(void **state) {
     }
 }
 
-/* Goal: who was slow to its first answer waits as long twice over for those who began with it, up to a second: they are
+/* Goal: who was slow to its first answer waits as long twice over for those who began with it, up to a second. They are
  * as slow; and for Redis to tell of them. Only then it takes itself for alone. */
 static void a_slow_start_waits_for_others_who_are_as_slow(void **state) {
     (void)state;
@@ -147,7 +147,7 @@ static void an_outage_is_no_licence_in_the_first_seconds(void **state) {
 }
 
 /* Goal: tw_ready() answers at once without Redis, and with it when Redis was seen and how many live has been known for
- * a moment, or cannot be known; until then it says what is missing. */
+ * a moment, or cannot be known; until then it says the missing part. */
 static void ready_waits_for_what_must_be_known(void **state) {
     (void)state;
     struct rig rig;

@@ -102,7 +102,7 @@ static void metadata_line(struct block *block, const char *line) {
     }
 }
 
-/* Behind the braces. `labels`: what must stand at their beginning or behind a comma; NULL: nothing in particular. */
+/* Behind the braces. `labels`: what must are at their beginning or behind a comma; NULL: nothing in particular. */
 static const char *labels_end(const char *at, const char *labels) {
     bool quoted = false, found = labels == NULL;
     for (const char *begin = at; quoted || *at != '}'; at++) {
@@ -452,7 +452,7 @@ static size_t counters_of(const struct text *text, double *values, size_t room) 
 }
 
 /* Goal: what is scraped in the middle of change parses to the last line, and no counter falls (fault 63).
- * Method: three threads change what there is to tell; 300 scrapes beside them. */
+ * Method: three threads change what there is to tell; 300 scrapes next to them. */
 static void scraped_during_change_it_parses_and_no_counter_falls(void **state) {
     (void)state;
     static struct text text;

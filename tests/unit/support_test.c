@@ -124,7 +124,7 @@ static void last_words(enum end end, char *said, size_t size) {
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        signal(SIGILL, SIG_DFL); /* cmocka's would go on with its next test */
+        signal(SIGILL, SIG_DFL); /* cmocka's would continue with its next test */
         dup2(ends[1], STDOUT_FILENO);
         end_somehow(end);
         _exit(9); /* not reached */

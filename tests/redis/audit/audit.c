@@ -104,7 +104,7 @@ static void where_all_is_well_nothing_is_found(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: an audit beside running counts never reports counts in flight as a difference. */
+/* Goal: an audit next to running counts never reports counts in flight as a difference. */
 static void counts_under_way_are_no_difference(void **state) {
     (void)state;
     struct redis_server server;
@@ -373,7 +373,7 @@ static void totals_of_hashes_and_sorted_sets_are_compared(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a hash of a million fields holds up nobody: whatever its size, it is asked for field by field, in pages.
+/* Goal: a hash of a million fields delays nobody: whatever its size, it is asked for field by field, in pages.
  * Method: Redis's own record of commands. */
 static void a_hash_of_a_million_fields_is_asked_field_by_field(void **state) {
     (void)state;

@@ -168,7 +168,7 @@ static void compare_totals(const char *content, const char *name, uint32_t shape
 }
 
 /* Goal: fields of hashes are compared at all masters, members of a sorted set at its own, also those that have gone to
- * the other end of a move; what is missing is named once. */
+ * the other end of a move; the missing part is named once. */
 static void hashes_and_sorted_sets_are_compared_where_they_are(void **state) {
     (void)state;
     char fields[512] = "", set[32], tag[16];
@@ -262,7 +262,7 @@ static void begin_a_move(void) {
     redis_cluster_move_begin(&cluster, moving_slot, A);
 }
 
-/* Goal: if a slot begins to move in the middle of an audit, keys may be missed: the audit does not say that all is
+/* Goal: if a slot begins to move in the middle of an audit, keys may be missed. The audit does not say that all is
  * well. */
 static void a_move_that_begins_meanwhile_is_told(void **state) {
     (void)state;
@@ -360,7 +360,7 @@ static tw_family *family_shaped(tw_engine *engine, const char *name, uint32_t sh
 }
 
 /* Goal: an engine's audit knows the ledgers of all its stores, and its hashes and sorted sets, which lie at all masters
- * by the default template: it finds nothing, and then the ledger that was changed. */
+ * by the default template. It finds nothing, and then the ledger that was changed. */
 static void an_engine_audits_its_cluster(void **state) {
     (void)state;
     char ledger[128], key[16], content[2048] = "", path[200];
@@ -406,7 +406,7 @@ static void an_engine_audits_its_cluster(void **state) {
 }
 
 /* Goal: a user who may do what the documentation lists may audit. Without ROLE, INFO says that a node is a master;
- * without both, nothing is believed. */
+ * without both, nothing is trusted. */
 static void the_documented_permissions_suffice(void **state) {
     (void)state;
     tw_audit_report report;
@@ -453,8 +453,8 @@ static void a_new_node_is_searched_from_its_first_key_on(void **state) {
     redis_cluster_remove(&cluster, fresh);
 }
 
-/* Goal: with a master away, the others are looked at, its keys are not reported as missing, and the audit says that it
- * is incomplete, and why. */
+/* Goal: with a master unreachable, the others are looked at, its keys are not reported as missing, and the audit says
+ * that it is incomplete, and why. */
 static void a_master_that_is_away_makes_it_incomplete(void **state) {
     (void)state;
     char content[256] = "", path[200], name[32];

@@ -1,6 +1,6 @@
-/* chaos.c -- several processes count through a network that loses replies, and Redis is killed: the sums are exact.
- * When processes are killed, too, the sums lie between what was acknowledged and what was begun. So it is with strings,
- * hashes and sorted sets: each delta goes to a family of each.
+/* chaos.c -- several processes count through a network that loses replies, and Redis is killed. The sums are exact.
+ * When processes are killed, too, the sums lie between the acknowledged units and what was begun. So it is with
+ * strings, hashes and sorted sets: each delta goes to a family of each.
  * Method: each process writes the truth around each add into a page that all share, so it survives a kill -9. Time:
  * TW_SCALE percent of 10 s and 4 s, at most 60 s each.
  * Covers: sync/driver.c, engine/port/services.h. */
@@ -103,7 +103,7 @@ static pid_t start_life(struct page *page, int index) {
     pid_t pid = test_fork();
     assert_true(pid >= 0);
     if (pid != 0) return pid;
-    for (int fd = 3; fd < 1024; fd++) close(fd); /* else a copy here would keep the proxy's connections open */
+    for (int fd = 3; fd < 1024; fd++) close(fd); /* otherwise a copy here would keep the proxy's connections open */
     _exit(live(page, index));
 }
 

@@ -1,4 +1,4 @@
-/* lost_counts.c -- what Redis never gets, cannot read, or says wrongly: it is named, it is never reported as complete,
+/* lost_counts.c -- what Redis never gets, cannot read, or says wrongly. It is named, it is never reported as complete,
  * and no other key and no later moment is touched by it. */
 #include "tests/redis/redis_rig.h"
 #include "tests/support/side_by_side.h"
@@ -149,8 +149,9 @@ static bool is_connected(void *ctx) {
     return test_stat_of(ctx, redis_connected) == 1;
 }
 
-/* Goal: a window whose counts were given up, because Redis was away for longer than its retention, is never reported as
- * complete: not by its hook, in no shape, not by the next flush; and on_lost names each key, a distinct count, too.
+/* Goal: a window whose counts were given up, because Redis was unreachable for longer than its retention, is never
+ * reported as complete: not by its hook, in no shape, not by the next flush; and on_lost names each key, a distinct
+ * count, too.
  * Method: the server is killed, counts come, and it returns when their time is over. The hook is made to wait for
  * Redis, so that it comes after the counts were given up. */
 static void a_window_that_redis_never_got_is_not_complete(void **state) {
@@ -256,7 +257,7 @@ static void a_counter_at_the_end_of_the_range_overflows_nothing(void **state) {
         if (tw_fetch(family, (tw_key[]){tw_str("k")}, 1, 5000, &total) == TW_OK)
             assert_true(total >= -TW_COUNT_MAX && total <= TW_COUNT_MAX);
         rig_add(&rig, 3);
-        (void)tw_flush(rig.engine, 5000); /* what was counted on l:k without Redis may be refused */
+        (void)tw_flush(rig.engine, 5000); /* the counted units on l:k without Redis may be refused */
         assert_i64_equal(redis_server_get(&rig.server, "f:k"), rig.added);
         rig_end(&rig);
     }

@@ -2,7 +2,7 @@
  * spoils its own key alone.
  * Method: each test has a server, an engine with a family of every kind, and one target: the keys of one pattern. In
  * turn the target is made a value of every type, and every field or member of it is given every number that is none.
- * Meanwhile all kinds of calls go on, for a key that may be hit ("bad") and for one that may not ("good").
+ * Meanwhile all kinds of calls continue, for a key that may be hit ("bad") and for one that may not ("good").
  * Always true: what is asserted of "good" holds while the target is spoilt, not only after it was repaired. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/side_by_side.h"
@@ -206,7 +206,7 @@ static void assert_decided(tw_status status, const tw_verdict *verdict) {
     assert_int_equal(verdict->decided_by, TW_BY_REDIS);
 }
 
-/* The same for one that may not be hit: all is decided by Redis, and exact. */
+/* The same for one that may not be hit. All is decided by Redis, and exact. */
 static void use_good(struct stage *stage) {
     tw_key key = tw_str("good");
     tw_verdict verdict;
@@ -292,7 +292,7 @@ static void play_way(struct stage *stage, size_t way) {
     if (is_own) use_both(stage, 2);
 }
 
-/* Goal: a value of any type and content under one key changes nothing of any other key: its units are in Redis to the
+/* Goal: a value of any type and content under one key changes nothing of any other key. Its units are in Redis to the
  * unit while the value is there, its calls are decided by Redis, no connection ends, and one line names the key. */
 static void a_spoilt_key_spoils_itself_alone(void **state) {
     struct stage *stage = malloc(sizeof *stage);

@@ -69,8 +69,8 @@ static void rig_close(struct rig *rig) {
     redis_server_destroy(&rig->server), redis_server_destroy(&rig->replica);
 }
 
-/* Goal: counts are on the replica when a flush returns TW_OK. While the replica is stopped no flush does, counting goes
- * on, and one line says so. Method: a replica is stopped and let go. */
+/* Goal: counts are on the replica when a flush returns TW_OK. While the replica is stopped no flush does, counting
+ * continues, and one line says so. Method: a replica is stopped and let go. */
 static void a_flush_is_done_when_the_replica_has_it(void **state) {
     (void)state;
     struct rig rig;
@@ -126,7 +126,7 @@ static void short_window(tw_options *options) {
     options->redis_timeout_ms = 200;
 }
 
-/* Goal: batches that the replica lacks stay in the replay window however old they are, so a failover to it loses
+/* Goal: batches that the replica lacks stay in the replay buffer however old they are, so a failover to it loses
  * nothing (P4 depends on it). Method: a window of 1 ms; ten batches that the replica does not see; it is promoted. */
 static void what_the_replica_lacks_is_sent_again_however_old(void **state) {
     (void)state;
@@ -166,7 +166,7 @@ static void add_to_many(struct rig *rig) {
     }
 }
 
-/* True if nothing was sent for half a second, while counts came all the time. */
+/* True if no data was sent for half a second, while counts came all the time. */
 static bool nothing_was_sent(void *ctx) {
     struct rig *rig = ctx;
     int64_t sent = test_stat_of(rig->engine, batches_sent);
@@ -177,8 +177,8 @@ static bool nothing_was_sent(void *ctx) {
     return true;
 }
 
-/* Goal: while the replica is away the window fills, and then nothing more is sent: counts wait in their counters,
- * memory is bounded (P6), and everything arrives when the replica is back. */
+/* Goal: while the replica is unreachable the window fills, and then nothing more is sent: counts wait in their
+ * counters, memory is bounded (P6), and everything arrives when the replica is back. */
 static void a_full_window_holds_back_what_is_new(void **state) {
     (void)state;
     struct rig rig;
@@ -206,7 +206,7 @@ static void as_small_user(tw_options *options) {
 static void where_wait_is_forbidden_nothing_is_promised(void **state) {
     (void)state;
     struct rig rig;
-    rig_open(&rig, as_small_user); /* the user does not exist yet: the engine tries again, slowly */
+    rig_open(&rig, as_small_user); /* the user does not exist yet. The engine tries again, slowly */
     redis_server_ask(&rig.server, "ACL", "SETUSER", "small", "on", ">pw", "~*", "+@all", "-wait", NULL);
     rig_add(&rig, 5);
     assert_no_flush_is_done(&rig);

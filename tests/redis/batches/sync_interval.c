@@ -339,7 +339,7 @@ static void a_gauge_stays_present(void **state) {
 #define GAUGES 40
 
 /* Goal: however many families hurry, Redis gets no more batches than by the default interval of 100 ms. Method: gauges
- * that are restated every 50 ms, each at a moment of its own. */
+ * that are restated every 50 ms, each at a separate moment. */
 static void many_who_hurry_send_no_more_often(void **state) {
     (void)state;
     struct redis_server server;

@@ -1,4 +1,4 @@
-/* closed_again.c -- counts that arrive after the hook was called for their window: the window was flagged, or its hook
+/* closed_again.c -- counts that arrive after the hook was called for their window. The window was flagged, or its hook
  * is called again; never in silence (TW_CLOSED_BY_ONE).
  * Method: engines of one process, each with a wall clock of its own that the test sets; the monotonic clock is the real
  * one. One test calls the script itself, with messages whose life the test chooses. */
@@ -197,7 +197,7 @@ static void closed_by_each_an_open_window_is_reported_as_cut_short(void **state)
     redis_server_destroy(&server);
 }
 
-/* Goal: an engine whose clock is behind counts in a window that was reported as final long ago: the window is reported
+/* Goal: an engine whose clock is behind counts in a window that was reported as final long ago. The window is reported
  * again. If that engine has no hook, its figures show it. */
 static void an_engine_that_counts_after_the_closing_reports_it_again(void **state) {
     (void)state;

@@ -1,5 +1,5 @@
-/* closed_by_one_faults.c -- TW_CLOSED_BY_ONE while engines die, are stopped or are cut off, and while Redis is away or
- * forgets. */
+/* closed_by_one_faults.c -- TW_CLOSED_BY_ONE while engines die, are stopped or are cut off, and while Redis is
+ * unreachable or forgets. */
 #include "tests/redis/closing/closed_support.h"
 #include "tests/support/side_by_side.h"
 
@@ -38,7 +38,7 @@ static void the_chosen_engine_is_killed_and_another_closes_the_window(void **sta
     redis_server_destroy(&server);
 }
 
-/* Goal: the others wait for a stopped process no longer than its last message is valid. When it goes on, the counts
+/* Goal: the others wait for a stopped process no longer than its last message is valid. When it continues, the counts
  * that only it had are reported again. */
 static void a_stopped_process_does_not_hold_a_window_up_for_ever(void **state) {
     (void)state;
@@ -97,8 +97,8 @@ static bool all_have_closed(void *ctx) {
     return closings_of(*(int64_t *)ctx, &call) >= processes;
 }
 
-/* Goal: Redis is away for longer than the wait: each hook gets its own figures once, flagged as local, and nothing
- * again when Redis is back. */
+/* Goal: Redis is unreachable for longer than the wait. Each hook gets its own figures once, flagged as local, and
+ * nothing again when Redis is back. */
 static void in_an_outage_each_closes_with_its_own_figures(void **state) {
     (void)state;
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};

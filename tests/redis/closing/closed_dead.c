@@ -113,7 +113,7 @@ static bool is_closed_again(void *ctx) {
     return closings_of(*(int64_t *)ctx, &call) > 1;
 }
 
-/* Goal: with several stores, a process announces counts of a window that was closed before, and is killed: the window
+/* Goal: with several stores, a process announces counts of a window that was closed before, and is killed. The window
  * is closed once more, and flagged, for nobody knows all of its keys. Method: the announcement is written by hand; a
  * process that comes later has not closed the window. */
 static void late_counts_of_a_killed_process_are_flagged(void **state) {
@@ -149,7 +149,7 @@ static void name_of_names(int64_t start_ms, char *name, size_t room) {
     snprintf(name, room, "tw:names:stat::%s", stamp);
 }
 
-/* Goal: Redis has lost the names of a window (it has evicted them): the figures are flagged. */
+/* Goal: Redis has lost the names of a window (it has evicted them). The figures are flagged. */
 static void figures_without_names_are_flagged(void **state) {
     (void)state;
     struct redis_server server;
@@ -166,7 +166,7 @@ static void figures_without_names_are_flagged(void **state) {
 }
 
 /* Goal: Redis has lost the names of a process that is dead, and another process makes the set again, that has recorded
- * none before: the figures are flagged. */
+ * none before. The figures are flagged. */
 static void figures_whose_names_were_made_again_are_flagged(void **state) {
     (void)state;
     struct redis_server server;

@@ -130,7 +130,7 @@ static void a_spoilt_election_spoils_itself_alone(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: windows of many keys that others counted are closed together: all names come, though they do not fit into the
+/* Goal: windows of many keys that others counted are closed together. All names come, though they do not fit into the
  * replies at once. */
 static void many_names_of_others_all_come(void **state) {
     (void)state;

@@ -1,5 +1,5 @@
 /* cluster.c -- the engine over a real Redis Cluster: what it counted is there to the unit, whatever moves or is
- * away. */
+ * unreachable. */
 #include "tests/redis/cluster/cluster_support.h"
 
 /* Goal: counts of keys in several slots reach the masters that have these, and are acknowledged. */
@@ -47,7 +47,7 @@ static void counts_follow_slots_that_move(void **state) {
     assert_status(tw_close(rig.engine, 5000), TW_OK);
 }
 
-/* Goal: a master that is away holds up only its own slots, and has everything once it is back. */
+/* Goal: a master that is unreachable delays only its own slots, and has everything once it is back. */
 static void a_master_that_is_away_holds_up_only_its_own(void **state) {
     (void)state;
     cluster_open_engine("f3", NULL);

@@ -229,7 +229,7 @@ static void a_call_whose_keys_are_apart_is_decided_by_the_policy(void **state) {
         "OK");
     take(family, key, 1000, TW_DENIED, TW_BY_OUTAGE);
     assert_true(test_stat_of(engine, tryagain) > 1);
-    take(family, key_of("p", key, 0, 0), 1000, TW_OK, TW_BY_REDIS); /* the node goes on with its other slots */
+    take(family, key_of("p", key, 0, 0), 1000, TW_OK, TW_BY_REDIS); /* the node continues with its other slots */
     while (redis_cluster_move_keys(&cluster, slot, 1, 50) != 0) continue;
     take(family, key, 1000, TW_OK, TW_BY_REDIS);
     redis_cluster_move_end(&cluster, slot, 1);
@@ -398,7 +398,7 @@ static void a_master_that_hangs_stops_no_calls_to_others(void **state) {
     }
     redis_cluster_wait(&cluster);
     assert_true(test_stat_of(engine, asks_unknown) > 0);
-    /* Each slot's next call settles what is owed there; the breaker lets it go after a while. */
+    /* Each slot's next call settles the unsent counts there; the breaker lets it go after a while. */
     for (int i = 0; i < 400 && test_stat_of(engine, asks_settled) < test_stat_of(engine, asks_unknown); i++) {
         for (int k = 0; k < THEIRS; k++) granted[k] += tw_acquire(family, tw_str(keys[k]), 1, 1000000, NULL) == TW_OK;
         test_sleep_ms(10);
@@ -409,7 +409,7 @@ static void a_master_that_hangs_stops_no_calls_to_others(void **state) {
     assert_status(tw_close(engine, 5000), TW_OK);
 }
 
-/* Goal: the others go on while a master is dead, and it serves again once it is back. */
+/* Goal: the others continue while a master is dead, and it serves again once it is back. */
 static void a_master_that_is_killed_stops_no_calls_to_others(void **state) {
     (void)state;
     engine = open_engine(1000);
@@ -436,7 +436,7 @@ static void a_master_that_is_killed_stops_no_calls_to_others(void **state) {
 }
 
 /* Goal: an engine starts while one of its two seeds says nothing, and a connection to it may take long. A call is
- * decided all the same: the other seed is asked, too. Method: several engines, for each asks a random seed first. */
+ * decided all the same. The other seed is asked, too. Method: several engines, for each asks a random seed first. */
 static void a_seed_that_says_nothing_delays_no_call_for_long(void **state) {
     (void)state;
     enum { ENGINES = 8, TIMEOUT_MS = 4000 };

@@ -1,5 +1,5 @@
 /* cluster_faults.c -- masters of a real cluster that die, fail over, go back, or come back empty, and slots that are
- * split: what the engine counted is there to the unit, or reported; never twice. */
+ * split. All that the engine counted is there to the unit, or reported; never twice. */
 #include "tests/redis/cluster/cluster_support.h"
 
 #include <poll.h>
@@ -58,8 +58,8 @@ static void a_master_that_comes_back_empty_gets_its_own_again(void **state) {
     assert_status(tw_close(rig.engine, 5000), TW_OK);
 }
 
-/* Goal: a slot of which half has moved, the ledger with it, and whose source forgets the move, is held: nothing is sent
- * again, nothing is doubled. Once the slot is whole again, all is there. */
+/* Goal: a slot of which half has moved, the ledger with it, and whose source forgets the move, is held: no data is sent
+ * again, no count is doubled. Once the slot is whole again, all is there. */
 static void a_split_slot_is_held_and_never_restored(void **state) {
     (void)state;
     cluster_open_engine("split", NULL);

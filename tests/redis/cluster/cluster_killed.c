@@ -1,8 +1,8 @@
 /* cluster_killed.c -- masters of a real cluster that are killed while slots move from them or to them. Up to Redis 7
- * the replica that takes over knows nothing of the moves: a slot may be torn, its keys on two masters.
+ * the replica that takes over knows nothing of the moves. A slot may be torn, its keys on two masters.
  *
- * Three slots of each test stand at another point of their move. Once an operator has brought them together, each key
- * has what was added. Always true: no engine sends again what still stands somewhere, and no limit is oversold. */
+ * Three slots of each test are at another point of their move. Once an operator has brought them together, each key has
+ * the added units. Always true: no engine sends again what still stands somewhere, and no limit is oversold. */
 #include "tests/redis/cluster/cluster_support.h"
 #include "tests/redis/limits/hard_support.h"
 
@@ -96,7 +96,7 @@ static void kill_under_load(size_t master) {
     cluster_add_all(1);
 }
 
-/* Nothing is lost or uncertain, and no slot is held any more. */
+/* No count is lost or uncertain, and no slot is held any more. */
 static void assert_all_is_there(bool restored) {
     tw_status status = tw_flush(rig.engine, 30000);
     if (status != TW_OK) print_error("%s\n", rig.lines.text);
@@ -142,9 +142,9 @@ static void begin_moves(const char *named, const uint32_t slots[3], size_t from,
     await_value(to, slots[2], 3);
 }
 
-/* Goal: a source is killed. The slot whose ledger has moved is held and reported. In the slot that has kept its
- * ledger, counting goes on: counters that had moved begin anew, and both parts make the sum. The slot that had moved as
- * a whole, which the replica did not see, goes on from the replica's state, and gets again what that lacks. */
+/* Goal: a source is killed. The slot whose ledger has moved is held and reported. In the slot that has kept its ledger,
+ * counting goes on: counters that had moved begin again, and both parts make the sum. The slot that had moved as a
+ * whole, which the replica did not see, continues from the replica's state, and gets again what that lacks. */
 static void a_source_killed_in_mid_move_is_held_and_never_doubled(void **state) {
     (void)state;
     enum { A = 0, B = 1 };
@@ -166,7 +166,7 @@ static void a_source_killed_in_mid_move_is_held_and_never_doubled(void **state) 
 }
 
 /* Goal: a target is killed. The slots wait, for their keys are apart, and the log says so. Where all keys had gone to a
- * master whose replica never got them, the slot is empty: its counts are sent again, and no others. */
+ * master whose replica never got them, the slot is empty. Its counts are sent again, and no others. */
 static void a_target_killed_in_mid_move_is_waited_for(void **state) {
     (void)state;
     enum { A = 2, B = 1 };

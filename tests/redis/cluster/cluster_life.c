@@ -1,7 +1,8 @@
-/* cluster_life.c -- nodes of a real cluster come and go while an engine counts: a node joins, gets slots, gives them
+/* cluster_life.c -- nodes of a real cluster come and go while an engine counts. A node joins, gets slots, gives them
  * back and leaves; another one comes back under another address. And the process forks.
  *
- * Another thread counts all the time. Always true: at the end each key has what was added, and nothing is reported. */
+ * Another thread counts all the time. Always true: at the end each key has the added units, and no count is
+ * reported. */
 #include "tests/redis/cluster/cluster_support.h"
 
 #include <pthread.h>

@@ -1,10 +1,10 @@
 /* cluster_load.c -- four processes count over a real cluster for as long as all its slots move there and back, and
- * while its masters are killed one after the other, also where the replica that takes over is seconds behind: every sum
+ * while its masters are killed one after the other, also where the replica that takes over is seconds behind. Every sum
  * is right to the unit.
  *
  * Each process notes in shared memory what it has added to which key. At the end it flushes; then each key in Redis
  * must have the sum of all processes. A quarter of the keys are strings, half are fields of hashes, a quarter are
- * members of a sorted set. Always true: nothing is reported lost or uncertain. */
+ * members of a sorted set. Always true: no count is reported lost or uncertain. */
 #include "tests/redis/cluster/cluster_support.h"
 
 #include <stdatomic.h>

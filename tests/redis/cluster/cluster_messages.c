@@ -1,4 +1,4 @@
-/* cluster_messages.c -- what goes beside the batches, over a real Redis Cluster: one engine closes a window for all,
+/* cluster_messages.c -- what goes next to the batches, over a real Redis Cluster: one engine closes a window for all,
  * with names that lie by tag; gauges, of which each statement has keys of one slot. */
 #include "tests/redis/cluster/cluster_support.h"
 

@@ -1,7 +1,7 @@
 /* cluster_redirects.c -- nodes of a cluster that send their clients away, also in circles, or to nobody: fault 37. Two
  * proxies play two masters. Both lead to one real node, which has all slots, so whatever reaches it counts.
  *
- * Always true: no redirect was executed, so nothing is uncertain. Requests are counted: an engine that is sent to and
+ * Always true: no redirect was executed, so no count is uncertain. Requests are counted: an engine that is sent to and
  * fro slows down. */
 #include "tests/redis/redis_rig.h"
 #include "tests/support/cluster_reply.h"

@@ -62,7 +62,7 @@ static inline void cluster_add_all(int64_t delta) {
     }
 }
 
-/* Every counter in Redis has what was added, and nothing was reported as lost or uncertain. */
+/* Every counter in Redis has the added units, and no count was reported as lost or uncertain. */
 static inline void cluster_assert_sums(void) {
     char name[64], text[24];
     for (int key = 0; key < CLUSTER_KEYS; key++) {

@@ -2,7 +2,7 @@
  * hosts, while the cluster names its nodes by address: so every node is verified under one name
  * (redis_tls_server_name), or refused.
  *
- * Always true: nothing is sent to a node that was not verified. */
+ * Always true: no data is sent to a node that was not verified. */
 #include "tests/redis/cluster/cluster_support.h"
 #include "tests/support/authority.h"
 
@@ -151,8 +151,8 @@ static void copy_file(const char *from, const char *to) {
     fclose(file);
 }
 
-/* Goal: another authority takes over while an engine runs: at its next connects it believes the new one, and counts go
- * on. Method: nodes read their new certificates, and end all connections. */
+/* Goal: another authority takes over while an engine runs: at its next connects it trusts the new one, and counts
+ * continue. Method: nodes read their new certificates, and end all connections. */
 static void a_new_authority_is_believed_at_the_next_connects(void **state) {
     (void)state;
     cluster_open_engine("renewed", believe_under_one_name);

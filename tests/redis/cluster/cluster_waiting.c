@@ -4,7 +4,7 @@
  *
  * A script that names several keys runs only where all of them are; a key that does not exist is nowhere. So in a slot
  * that moves nobody becomes the first, gets a free lock or reserves. Always true: each call ends by its deadline. What
- * callers were told is what Redis has: nothing is granted twice, and nothing is oversold. */
+ * callers were told is what Redis has: no unit is granted twice, and nothing is oversold. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/redis_cluster.h"
 

@@ -1,6 +1,6 @@
 /* callbacks.c -- functions of the host that the engine calls and that stand still: its turns wait for them, no
  * call does (fault 67), and no engine time.
- * Always true: a function stands until the test lets it go, so what went on meanwhile went on beside it. */
+ * Always true: a function stands until the test lets it go, so what continued meanwhile went on next to it. */
 #include "tests/redis/sync_support.h"
 
 #include <pthread.h>
@@ -11,7 +11,7 @@
 #define CALLS 100000
 #define NEW_KEYS 5000
 
-/* What the engine calls stands here. */
+/* What the engine calls is here. */
 static struct {
     _Atomic int standing; /* a call is in here */
     _Atomic bool is_open; /* they may go */
@@ -100,7 +100,7 @@ static void let_go(void) {
     atomic_store(&gate.is_open, true);
 }
 
-/* Goal: log_write that does not return holds up no call, and no count is lost by it. */
+/* Goal: log_write that does not return delays no call, and no count is lost by it. */
 static void a_log_function_that_stands_holds_up_no_call(void **state) {
     (void)state;
     struct redis_server server;

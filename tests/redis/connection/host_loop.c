@@ -1,4 +1,4 @@
-/* host_loop.c -- a host that does exactly what the header says: it waits for one descriptor, for reading, as long as
+/* host_loop.c -- a host that does exactly what the header says. It waits for one descriptor, for reading, as long as
  * tw_timeout_ms() allows, and calls tw_turn(). Everything arrives, and the loop does not spin: not while a connection
  * is being made, not while a socket is full, not while a name server is silent.
  * Method: a real server. The name server is the test's, and sockets are made small where the test wants them to be
@@ -251,7 +251,7 @@ static bool has_sent_a_batch(void) {
     return test_stat_of(rig.engine, batches_sent) > batches;
 }
 
-/* Goal: while a socket takes no more bytes the loop rests, and then goes on. Method: a server that is stopped, and a
+/* Goal: while a socket takes no more bytes the loop rests, and then continues. Method: a server that is stopped, and a
  * socket with room for a part of a batch. */
 static void a_full_socket_is_waited_for(void **state) {
     (void)state;
@@ -281,9 +281,9 @@ static void a_full_socket_is_waited_for(void **state) {
     redis_server_destroy(&rig.server);
 }
 
-/* Goal: a host that is told only of edges (EPOLLET) misses nothing: every turn takes what is there, or
- * tw_timeout_ms() is 0. Method: so much work that turns end before it is done; a reply that were missed would be
- * noticed after a minute only. */
+/* Goal: a host that is told only of edges (EPOLLET) misses nothing. Every turn takes what is there, or tw_timeout_ms()
+ * is 0. Method: so much work that turns end before it is done; a reply that were missed would be noticed after a minute
+ * only. */
 static void a_host_that_is_told_of_edges_misses_nothing(void **state) {
     (void)state;
     struct epoll_event wanted = {.events = EPOLLIN | EPOLLET}, got;
@@ -316,7 +316,7 @@ static void a_host_that_is_told_of_edges_misses_nothing(void **state) {
 
 /* ---- forks ------------------------------------------------------------------------------------------------------- */
 
-/* Goal: a forked child has a descriptor of its own, and parent and child go on with theirs. */
+/* Goal: a forked child has a separate descriptor, and parent and child continue with theirs. */
 static void a_child_waits_for_its_own(void **state) {
     (void)state;
     redis_server_start(&rig.server, NULL);
@@ -344,7 +344,7 @@ static void a_child_waits_for_its_own(void **state) {
     redis_server_destroy(&rig.server);
 }
 
-/* Goal: a child that has nothing to do with the engine does not make its parent's loop spin: it keeps copies of the
+/* Goal: a child that has nothing to do with the engine does not make its parent's loop spin. It keeps copies of the
  * earlier sockets. */
 static void a_child_that_only_sleeps_does_not_disturb(void **state) {
     (void)state;
@@ -400,7 +400,7 @@ static void a_silent_name_server_holds_up_nobody(void **state) {
     redis_server_destroy(&rig.server);
 }
 
-/* Goal: a name that nobody knows at the start, and that leads elsewhere later (a failover by the name server): the
+/* Goal: a name that nobody knows at the start, and that leads elsewhere later (a failover by the name server). The
  * engine follows, in both modes. */
 static void a_name_is_followed(void **state) {
     (void)state;

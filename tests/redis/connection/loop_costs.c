@@ -13,7 +13,7 @@
 
 #define BATCHES 100
 #define CALLS_MAX 256
-#define MARK SYS_getppid /* nobody else calls that */
+#define MARK SYS_getppid /* no other program calls that */
 
 static struct redis_server server;
 static tw_request calls[CALLS_MAX];

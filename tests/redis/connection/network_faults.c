@@ -393,7 +393,7 @@ static void a_batch_of_unknown_fate_stays_as_it_was_frozen(void **state) {
 
 /* ---- two engines under one identity ------------------------------------------------------------------------------ */
 
-/* Goal: two engines under one identity are detected and reported, and one takes another identity; nothing is counted
+/* Goal: two engines under one identity are detected and reported, and one takes another identity; no unit is counted
  * twice (fault 58). Method: both are open; then the proxy makes the second one's batches name the first one's
  * ledger. */
 static void two_engines_under_one_identity_are_found_out(void **state) {

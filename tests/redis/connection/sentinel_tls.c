@@ -83,7 +83,7 @@ static void the_master_is_found_and_counted_in_over_tls(void **state) {
     assert_status(tw_close(engine, 5000), TW_OK);
 }
 
-/* Goal: a sentinel that cannot be verified is not believed: nothing reaches a server that it could name. */
+/* Goal: a sentinel that cannot be verified is not trusted: nothing reaches a server that it could name. */
 static void a_sentinel_that_cannot_be_verified_is_not_believed(void **state) {
     (void)state;
     struct log_lines lines = {0};

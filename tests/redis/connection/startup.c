@@ -75,7 +75,8 @@ static void each_finding_is_one_line_once(void **state) {
 }
 
 /* Goal: a refusal of Redis is one line an outage, not one a try. Method: a wrong password, tried for longer than the
- * time for which a repeated line is left out, each flush trying anew; then it is right for a while, and wrong again. */
+ * time for which a repeated line is left out, each flush trying again; then it is right for a while, and wrong
+ * again. */
 static void what_is_refused_is_one_line_an_outage(void **state) {
     (void)state;
     struct redis_server server;
@@ -96,7 +97,7 @@ static void what_is_refused_is_one_line_an_outage(void **state) {
         for (int i = 0; i < 5; i++) assert_status(tw_flush(engine, 300), TW_ERR_TIMEOUT);
         assert_non_null(strstr(tw_error_text(), "the login: WRONGPASS invalid username-password pair"));
         assert_true(atomic_load(&lines.count) > 0);
-        assert_int_equal(count_of(lines.text, "refuses the login"), outage); /* nothing is sent: the next try is far */
+        assert_int_equal(count_of(lines.text, "refuses the login"), outage); /* no data is sent. The next try is far */
         redis_server_ask(&server, "ACL", "SETUSER", "tally", "resetpass", ">pw", NULL);
         assert_status(tw_flush(engine, 10000), TW_OK);
         redis_server_ask(&server, "ACL", "SETUSER", "tally", "resetpass", ">right", NULL);

@@ -1,4 +1,4 @@
-/* thin_link.c -- engines with a Redis behind a thin link, or far away: everything arrives, and nothing is sent twice
+/* thin_link.c -- engines with a Redis behind a thin link, or far away: everything arrives, and no data is sent twice
  * because it was given up too soon.
  * Method: a real server; a link of so many bytes a second, or so many milliseconds long, that all engines share. The
  * options are the defaults: `redis_timeout_ms` is 100.
@@ -8,7 +8,7 @@
 #include "tests/support/proxy.h"
 #include "tests/support/thin_link.h"
 
-#define PATIENCE_MS 30000 /* beside other programs the processors are late; the link itself needs some seconds */
+#define PATIENCE_MS 30000 /* next to other programs the processors are late; the link itself needs some seconds */
 
 static tw_engine *default_engine(const char *url, struct log_lines *lines) {
     tw_options options;
@@ -138,7 +138,7 @@ static bool has_no_error(void *ctx) {
     return !has_error(ctx);
 }
 
-/* Goal: an outage that goes on without an error is not silent: after five seconds it has a log line, an error and
+/* Goal: an outage that continues without an error is not silent: after five seconds it has a log line, an error and
  * outage_ms; when Redis answers, the error is gone. Method: a server that is stopped takes the greeting and answers
  * nothing; a reply may take a minute. */
 static void no_outage_is_silent(void **state) {
@@ -213,7 +213,7 @@ static void the_timeout_follows_the_way_unless_it_is_set(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: calls that have no answer in time, while counts are acknowledged, are no silent matter: a line names the
+/* Goal: calls that have no answer in time, while counts are acknowledged, are no silent matter. A line names the
  * option. Method: a proxy loses the replies to calls, and lets batches pass. */
 static void calls_without_an_answer_while_counts_flow_are_logged(void **state) {
     (void)state;

@@ -44,7 +44,7 @@ struct seller {
     int process;
 };
 
-/* Makes its tries, and then goes on until a denial is "final" or the test says stop. */
+/* Makes its tries, and then continues until a denial is "final" or the test says stop. */
 static void *sell_as_thread(void *arg) {
     struct seller *seller = arg;
     tw_verdict verdict;
@@ -146,7 +146,7 @@ static void processes_buy_exactly_the_limit_through_restarts_and_lost_replies(vo
     redis_server_start(&server, durable);
     struct proxy *proxy = proxy_start(&server, test_seed());
     open_the_doors(processes, proxy_url(proxy));
-    test_sleep_ms(1600); /* the epoch is open, the sale goes on */
+    test_sleep_ms(1600); /* the epoch is open, the sale continues */
     proxy_chance(proxy, PROXY_DROP_REPLY, 300);
     int64_t some = limit / 4;
     assert_true(test_wait(is_sold_out, &some, 20000));
@@ -199,8 +199,8 @@ static bool is_seen(void *ctx) {
     return missing_with(dead) <= seen_stranded_but_by(dead);
 }
 
-/* Goal: a process that dies strands at most its lease: the others sell the rest and report what is missing as stranded,
- * and no denial is "final". */
+/* Goal: a process that dies strands at most its lease: the others sell the rest and report the missing part as
+ * stranded, and no denial is "final". */
 static void a_process_that_is_killed_strands_at_most_its_lease(void **state) {
     (void)state;
     int dead = 1;

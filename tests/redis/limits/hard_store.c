@@ -1,4 +1,4 @@
-/* hard_store.c -- hard limits over a store that changes under the engines: its data get another history, or another
+/* hard_store.c -- hard limits over a store that changes under the engines. Its data get another history, or another
  * store is seen for a while. No unit is sold twice, and none is at risk (P4). tests/model/leases.c has every order of
  * events.
  * Covers: sync/script/leases.lua. */
@@ -76,7 +76,7 @@ static void open_world(struct world *world) {
         redis_server_start_tcp(servers[i], NULL);
         redis_server_ask(servers[i], "CONFIG", "SET", "repl-diskless-sync-delay", "0", NULL);
     }
-    follow(&world->two, &world->one); /* before any engine comes: the first replica changes the history, too */
+    follow(&world->two, &world->one); /* before any engine comes. The first replica changes the history, too */
     for (int i = 0; i < 2; i++) {
         struct shop *shop = &world->shops[i];
         snprintf(shop->link, sizeof shop->link, "%s/shop%d", world->one.folder, i);
@@ -146,7 +146,7 @@ static void what_another_store_has_granted_is_not_sold_again(void **state) {
     close_world(&world, sold);
 }
 
-/* Goal: no reply about leases is taken from a replica, not even from one that takes writes. */
+/* Goal: no reply about leases is taken from a replica, not even from one that accepts writes. */
 static void a_replica_answers_no_lease_message(void **state) {
     (void)state;
     struct world world;

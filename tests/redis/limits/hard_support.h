@@ -1,5 +1,5 @@
 /* hard_support.h -- families with hard limits, and buyers, for hard.c, hard_processes.c and hard_store.c.
- * Always true: a buyer tries again until its result is final or its time is over. A connection that is made anew in
+ * Always true: a buyer tries again until its result is final or its time is over. A connection that is made again in
  * between counts as an outage, too. */
 #ifndef TEST_HARD_SUPPORT_H
 #define TEST_HARD_SUPPORT_H

@@ -1,5 +1,5 @@
-/* hard_tags.c -- hard limits over several stores on one real Redis: names have hash tags, and each tag has an epoch of
- * its own. tests/model/leases.c has every order of events. */
+/* hard_tags.c -- hard limits over several stores on one real Redis: names have hash tags, and each tag has a separate
+ * epoch. tests/model/leases.c has every order of events. */
 #include "tests/redis/limits/hard_support.h"
 #include "tests/support/side_by_side.h"
 
@@ -69,7 +69,7 @@ static void close_both(struct redis_server *server, tw_engine **engines, tw_fami
     redis_server_destroy(server);
 }
 
-/* Goal: each tag has an epoch of its own under a name of its own; only tags with leases have one. */
+/* Goal: each tag has a separate epoch under a separate name; only tags with leases have one. */
 static void each_tag_sells_exactly_its_limit(void **state) {
     (void)state;
     struct redis_server server;

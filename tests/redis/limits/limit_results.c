@@ -1,5 +1,5 @@
 /* limit_results.c -- the results of a limit by mode, shape, outage policy and state of Redis. docs/LIMITS.md has this
- * table; it is printed from here (TW_PRINT=1), and a test compares the two. Each cell runs on a family of its own. The
+ * table; it is printed from here (TW_PRINT=1), and a test compares the two. Each cell runs on a separate family. The
  * limit is 100. Before the calls this engine has taken 20 of the key and knows it; if there has been a Redis, another
  * engine has taken 40, and this engine knows that, too. Then five calls, with no turn between them: one unit; all that
  * is then left; the whole limit; one unit of a new key; 60 of another new key.

@@ -1,5 +1,5 @@
 /* reclaim_cluster.c -- tw_lease_reclaim() over a real Redis Cluster: what a dead engine held of hard limits comes back
- * once, at whichever master it is, while slots move and while a master is away.
+ * once, at whichever master it is, while slots move and while a master is unreachable.
  * Method: a process that sells and is killed; and leases of an engine that never was, as docs/KEYS.md has them.
  * Covers: engine/ask/lease_reclaim_cluster.c, sync/script/reclaim.lua, sync/audit/search.c. */
 #include "tests/redis/limits/hard_support.h"
@@ -226,8 +226,8 @@ static void a_slot_on_its_way_holds_up_only_itself(void **state) {
     assert_status(tw_close(engine, 10000), TW_OK);
 }
 
-/* Goal: a master is away. What the others have is freed, and the call says how much it has not seen. When the master is
- * back, the next call frees the rest. */
+/* Goal: a master is unreachable. What the others have is freed, and the call says how much it has not seen. When the
+ * master is back, the next call frees the rest. */
 static void a_master_that_is_away_keeps_only_its_own(void **state) {
     (void)state;
     enum { AWAY = 1 };
@@ -249,8 +249,8 @@ static void a_master_that_is_away_keeps_only_its_own(void **state) {
     assert_status(tw_close(engine, 10000), TW_OK);
 }
 
-/* Goal: one master refuses to free, and another one is away. What the third has is freed, and the call says both: how
- * much it has not seen, and how much of what it found is not free. */
+/* Goal: one master refuses to free, and another one is unreachable. What the third has is freed, and the call says
+ * both: how much it has not seen, and how much of what it found is not free. */
 static void what_was_found_and_not_freed_is_said(void **state) {
     (void)state;
     enum { REFUSES = 0, AWAY = 1 };
@@ -271,14 +271,14 @@ static void what_was_found_and_not_freed_is_said(void **state) {
     redis_cluster_wait(&cluster);
     allow_scripts(REFUSES, true);
     assert_status(tw_close(engine, 10000), TW_OK);
-    family = open_sale("refused", &engine); /* the one before leaves that master alone for a while */
+    family = open_sale("refused", &engine); /* the previous one leaves that master alone for a while */
     assert_status(tw_lease_reclaim(family, dead, &units), TW_OK);
     assert_i64_equal(first + units, TAGS * HELD);
     assert_free("refused");
     assert_status(tw_close(engine, 10000), TW_OK);
 }
 
-/* Goal: the one store that has just heard of an engine does not say so: it knows the engine and refuses the request.
+/* Goal: the one store that has just heard of an engine does not say so. It knows the engine and refuses the request.
  * Nothing is freed in any other store either, for the engine may be alive, as it is here. */
 static void a_store_that_does_not_say_whether_it_lives_keeps_all(void **state) {
     (void)state;

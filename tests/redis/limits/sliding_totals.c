@@ -207,8 +207,8 @@ static int64_t share_of(struct world *world, int node, int64_t limit) {
     return got;
 }
 
-/* Goal: while Redis is away an engine goes on with what it knew of both windows, also over a roll-over; the shares of
- * what remained add up to the limit; and when Redis is back both engines are right again. */
+/* Goal: while Redis is unreachable an engine continues with what it knew of both windows, also over a roll-over; the
+ * shares of what remained add up to the limit; and when Redis is back both engines are right again. */
 static void an_outage_over_a_roll_over_is_made_good(void **state) {
     (void)state;
     struct world world;

@@ -35,7 +35,7 @@ static bool all_are_known(void *ctx) {
     return true;
 }
 
-/* The truth lies between what was counted before the call and after it, plus or minus one call of each of the
+/* The truth lies between the counted units before the call and after it, plus or minus one call of each of the
  * others. */
 static void sample(struct caller *caller, int64_t before, int64_t after, const tw_verdict *verdict) {
     int64_t error = verdict->used < before ? before - verdict->used : verdict->used > after ? verdict->used - after : 0;

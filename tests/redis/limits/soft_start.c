@@ -159,7 +159,7 @@ static int by_number(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Starts so many processes at once, beside an engine that has run for three seconds: the epoch is open. */
+/* Starts so many processes at once, next to an engine that has run for three seconds. The epoch is open. */
 static void first_units(int processes, bool fast, int64_t *us) {
     struct redis_server server;
     redis_server_start(&server, NULL);

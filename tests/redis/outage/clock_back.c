@@ -30,7 +30,7 @@ static tw_family *begin_with(struct strict *strict, const char *name, tw_family_
     return strict_family(strict->engine, options);
 }
 
-/* Goal: a sliding limit counts what was admitted while the clock was ahead for one window from now, and no longer. */
+/* Goal: a sliding limit counts the admitted units while the clock was ahead for one window from now, and no longer. */
 static void a_sliding_limit_forgets_in_one_window(void **state) {
     (void)state;
     struct strict strict;
@@ -79,7 +79,7 @@ static void a_lock_ends_as_its_holder_wanted(void **state) {
     assert_status(tw_lock_extend(strict.family, tw_str("job"), token, 7200000), TW_OK);
     assert_status(tw_lock(strict.family, tw_str("job"), 100, other, NULL), TW_DENIED);
     assert_in_range(pttl(&strict.server, "tw:lock:s:job"), 7100000, 7200000);
-    assert_true(pttl(&strict.server, "tw:calls:s:job") >= 7100000); /* else it would not be known any more */
+    assert_true(pttl(&strict.server, "tw:calls:s:job") >= 7100000); /* otherwise it would not be known any more */
     strict_end(&strict);
 }
 

@@ -193,7 +193,7 @@ static void a_stale_replica_is_given_what_it_missed(void **state) {
     redis_server_destroy(&primary), redis_server_destroy(&replica);
 }
 
-/* Goal: an empty server takes the place of the one that counted, and later gives it back: each time all of it is
+/* Goal: an empty server takes the place of the one that counted, and later gives it back. Each time all of it is
  * counted (fault 18). */
 static void an_empty_server_is_given_everything(void **state) {
     (void)state;
@@ -219,7 +219,7 @@ static void an_empty_server_is_given_everything(void **state) {
 
 /* ---- beyond the window ------------------------------------------------------------------------------------------- */
 
-/* Goal: what Redis forgot beyond the replay window is counted as lost, exactly (fault 19). Method: 2 MiB of memory
+/* Goal: what Redis forgot beyond the replay buffer is counted as lost, exactly (fault 19). Method: 2 MiB of memory
  * leave a window of 256 KiB; the 40 batches of 1000 keys since the snapshot are far more. */
 static void what_is_beyond_the_window_is_counted_to_the_unit(void **state) {
     (void)state;
@@ -256,7 +256,7 @@ static void what_is_beyond_the_window_is_counted_to_the_unit(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: after a ledger expired while nothing was in flight, counting starts anew without losses (fault 22). */
+/* Goal: after a ledger expired while nothing was in flight, counting starts again without losses (fault 22). */
 static void an_expired_ledger_is_a_clean_start(void **state) {
     (void)state;
     struct redis_server server;

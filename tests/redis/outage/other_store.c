@@ -1,4 +1,4 @@
-/* other_store.c -- the address shows another store for a moment, then the first one again: a balancer with two pods
+/* other_store.c -- the address shows another store for a moment, then the first one again. A balancer with two pods
  * behind it, a name with two addresses, a failover that is taken back. The engine's sums are those of the store that
  * stays.
  * Always true: see other_store_stage.h. Each kind of another store a hundred times: other_stores.c. */
@@ -68,8 +68,8 @@ static void swapped_databases_that_are_swapped_back_change_nothing(void **state)
     (void)stage_close(&stage);
 }
 
-/* Goal: a copy from before this engine's first batch is seen for so long that it is believed, and gets everything. When
- * the first store is back it gets nothing again: it has an older ledger of this engine. Method: an empty store with the
+/* Goal: a copy from before this engine's first batch is seen for so long that it is trusted, and gets everything. When
+ * the first store is back it gets nothing again. It has an older ledger of this engine. Method: an empty store with the
  * marker of the first; a doubt of 100 ms. */
 static void a_store_of_before_is_known_by_its_older_ledger(void **state) {
     (void)state;
@@ -110,7 +110,7 @@ static bool is_being_told(void *server) {
     return atoll(redis_server_ask(server, "DBSIZE", NULL)) > 3000;
 }
 
-/* Goal: another store is seen for so long that it is believed, and goes while it is being restored. What it did not get
+/* Goal: another store is seen for so long that it is trusted, and goes while it is being restored. What it did not get
  * is not sent to the first store, which has it. What it got is uncertain, exactly. Method: 40,000 counters, of which
  * the other store has memory for some thousand; new counts wait in each; a doubt of 100 ms. */
 static void a_store_that_goes_while_it_is_told_everything_doubles_nothing(void **state) {

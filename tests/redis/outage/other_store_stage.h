@@ -1,6 +1,6 @@
 /* other_store_stage.h -- two servers, and two engines that count while their address shows one server or the other. For
  * other_store.c and other_stores.c, each of which includes it once.
- * Always true: when the stage is closed the first server's sum is the sum of all increments, nothing is lost or
+ * Always true: when the stage is closed the first server's sum is the sum of all increments, no count is lost or
  * uncertain, and no log line says so. */
 #ifndef TEST_OTHER_STORE_STAGE_H
 #define TEST_OTHER_STORE_STAGE_H
@@ -97,7 +97,7 @@ static inline void flicker(struct stage *stage, int64_t low_ms, int64_t high_ms)
     test_sleep_ms(test_prng_between(&stage->prng, 0, 100));
 }
 
-/* Waits until everything is sent, and checks it. Returns what was added. */
+/* Waits until everything is sent, and checks it. Returns the added units. */
 static int64_t stage_close(struct stage *stage) {
     int64_t added = 0;
     for (int n = 0; n < ENGINES; n++) {

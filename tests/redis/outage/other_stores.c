@@ -1,11 +1,11 @@
-/* other_stores.c -- every kind of another store, seen for 5 ms to 5 s, again and again: sums are exact, nothing is
+/* other_stores.c -- every kind of another store, seen for 5 ms to 5 s, again and again: sums are exact, no count is
  * uncertain, and no log line causes alarm. `redis_other_stores table 100` shows each kind a hundred times and prints a
  * row for each; without arguments it is the test, with a few of each. Always true: see other_store_stage.h. */
 #include "tests/redis/outage/other_store_stage.h"
 #include "tests/support/side_by_side.h"
 
 #define SHORTEST_MS 5
-#define LONGEST_MS 5000 /* shorter than the doubt: a store that is seen for longer is believed */
+#define LONGEST_MS 5000 /* shorter than the doubt: a store that is seen for longer is trusted */
 
 static uint64_t flickers = 3;
 static int64_t longest_ms = 600; /* in the test; in the table LONGEST_MS */
@@ -41,7 +41,7 @@ static const char *const kind_names[KINDS] = {"empty replica",
                                               "demoted, live connections",
                                               "SWAPDB"};
 
-/* Short times are as frequent as long ones: each range is twice the last, with a random time in it. */
+/* Short times are as frequent as long ones. Each range is twice the last, with a random time in it. */
 static int64_t how_long(struct stage *stage) {
     uint64_t doublings = 0;
     while (SHORTEST_MS << (doublings + 1) <= longest_ms) doublings++;
@@ -51,7 +51,7 @@ static int64_t how_long(struct stage *stage) {
 
 static void follow(struct redis_server *replica, const struct redis_server *master) {
     char port[16];
-    snprintf(port, sizeof port, "%d", master ? master->port : 1); /* 1: a port where nobody listens */
+    snprintf(port, sizeof port, "%d", master ? master->port : 1); /* 1: a port where no process listens */
     redis_server_ask(replica, "REPLICAOF", "127.0.0.1", port, NULL);
 }
 

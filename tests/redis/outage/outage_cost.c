@@ -101,7 +101,7 @@ static void be_silent(const char *url) {
 }
 
 /* Goal: a Redis that vanishes and returns costs the adding thread no system call and no page fault, while its tables
- * grow and windows roll over; and nothing is lost. */
+ * grow and windows roll over; and no count is lost. */
 static void an_outage_costs_the_adding_thread_nothing(void **state) {
     (void)state;
     struct redis_server server;

@@ -1,4 +1,4 @@
-/* restore.c -- a real Redis loses everything, once, twice, or while it is being restored: the living engines send what
+/* restore.c -- a real Redis loses everything, once, twice, or while it is being restored. The living engines send what
  * they had counted again, each its own part, once.
  * Always true: at the end Redis's sum is exactly the sum of all increments, less what the metrics report as lost.
  * Where a test is listed once for each shape, its counters are strings, fields of hashes, or members of sorted sets. */
@@ -65,7 +65,7 @@ static void nodes_close(struct node *nodes) {
     for (int n = 0; n < ENGINES; n++) assert_status(tw_close(nodes[n].engine, 5000), TW_OK);
 }
 
-/* Makes the batches in the replay window too old to be sent again. */
+/* Makes the batches in the replay buffer too old to be sent again. */
 static void grow_old(struct node *nodes) {
     for (int n = 0; n < ENGINES; n++) assert_status(tw_flush(nodes[n].engine, 5000), TW_OK);
     test_sleep_ms(50);
@@ -108,7 +108,7 @@ static void a_redis_wiped_in_traffic_gets_all_counts_again(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a server without persistence that is killed and started again gets everything, also what left the replay window
+/* Goal: a server without persistence that is killed and started again gets everything, also what left the replay buffer
  * long ago. Method: a window of 1 ms; three restarts. */
 static void a_redis_killed_without_persistence_gets_all_counts_again(void **state) {
     play_shape(state);
@@ -198,7 +198,7 @@ static void a_refused_key_waits_alone_while_the_rest_is_restored(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a store that comes back as it was before it was wiped is not taken for an empty one: what it has is not sent
+/* Goal: a store that comes back as it was before it was wiped is not taken for an empty one. Its content is not sent
  * again, and what nobody can know is uncertain. Method: a snapshot; FLUSHALL, after which the engine restores; then the
  * snapshot is loaded. */
 static void a_store_from_before_the_wipe_is_not_doubled(void **state) {
@@ -254,9 +254,9 @@ static void what_dropped_windows_held_is_lost_to_the_unit(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a counter that is deleted or overwritten in Redis is reported once each time, and not repaired; nothing else is
- * reported (faults 21, 62). Method: two counters of each kind; DEL and SET between batches; decrements by other engines
- * are not reported. */
+/* Goal: a counter that is deleted or overwritten in Redis is reported once each time, and not repaired; no other thing
+ * is reported (faults 21, 62). Method: two counters of each kind; DEL and SET between batches; decrements by other
+ * engines are not reported. */
 static void a_total_that_fell_is_reported_and_not_repaired(void **state) {
     (void)state;
     struct redis_server server;

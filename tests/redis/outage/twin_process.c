@@ -1,5 +1,5 @@
 /* twin_process.c -- a process that lives twice, as a snapshot that was started a second time: the life that Redis tells
- * goes on under a name of its own. What both hold counts for both, and no limit is passed without a report.
+ * continues under a separate name. What both hold counts for both, and no limit is passed without a report.
  * Method: the other life is played. Its batches are those of another engine whose ledger a proxy renames; its leases
  * are written into Redis by the test.
  * Covers: engine/turn/twin.c. */
@@ -21,7 +21,7 @@ static tw_family *sale_of(tw_engine *engine) {
     return family;
 }
 
-/* Buys until so many were had, or nothing is left, or the time is over: units of the other life are never had. */
+/* Buys until so many were had, or no unit is left, or the time is over: units of the other life are never had. */
 static int64_t buy(tw_family *sale, int64_t units, int64_t for_ms) {
     int64_t had = 0, until_ms = test_mono_ms() + for_ms;
     while (had < units && test_mono_ms() < until_ms) {
@@ -48,7 +48,7 @@ static bool are_two_names(void *ctx) {
     return names() == 2;
 }
 
-/* Another life has used the lease: its field becomes what the Lua expression says of connection, granted, returned,
+/* Another life has used the lease. Its field becomes what the Lua expression says of connection, granted, returned,
  * spent. */
 static void play_other_life(const char *field) {
     char script[600];
@@ -61,8 +61,8 @@ static void play_other_life(const char *field) {
     number(script);
 }
 
-/* Goal: a lease that a later connection of the same name uses is given up, once. The engine goes on under another name,
- * and both together sell no more than the limit: the other life's units stay out. (TWIN: lease_script.c.) */
+/* Goal: a lease that a later connection of the same name uses is given up, once. The engine continues under another
+ * name, and both together sell no more than the limit: the other life's units stay out. (TWIN: lease_script.c.) */
 static void a_lease_that_lives_twice_is_given_up(void **state) {
     (void)state;
     static const char *const fields[] = {"9000000000000000, g, r, s"};

@@ -318,7 +318,7 @@ static bool is_not_connected(void *ctx) {
 }
 
 /* Goal: an engine leaves a server that answers READONLY to gauges, even if it sends nothing else there, and uses it
- * again when it takes writes. The engine does not believe what a replica knows of others. */
+ * again when it accepts writes. The engine does not trust what a replica knows of others. */
 static void gauges_leave_a_replica(void **state) {
     (void)state;
     tw_engine *engine = quick_engine(server.url, NULL);

@@ -302,7 +302,8 @@ static void stopping_ends_a_release_that_waits(void **state) {
     await_in_flight(0);
 }
 
-/* Goal: while Redis is away the family's policy decides; the holds that it admitted are sent when Redis is back. */
+/* Goal: while Redis is unreachable the family's policy decides; the holds that it admitted are sent when Redis is
+ * back. */
 static void an_outage_is_decided_by_policy(void **state) {
     (void)state;
     tw_options options;

@@ -171,7 +171,7 @@ static void pass_time(void) {
 
 static void compare_words(uint64_t seed) {
     static char nothing;
-    struct twi_lease *some = (struct twi_lease *)(void *)&nothing; /* not NULL; nobody reads through it */
+    struct twi_lease *some = (struct twi_lease *)(void *)&nothing; /* not NULL; no thread reads through it */
     test_prng_seed(&prng, seed);
     redis_server_ask(&server, "FLUSHALL", NULL);
     store_wipe(&store);
@@ -242,7 +242,7 @@ static int64_t figure(const char *field) {
     return atoll(redis_server_ask(&server, "HGET", "tw:lease:k0", field, NULL));
 }
 
-/* Goal: an engine that has left does not keep a field of its own for ever. A late copy of its messages changes nothing,
+/* Goal: an engine that has left does not keep a separate field for ever. A late copy of its messages changes nothing,
  * not even after a late copy of its first message. */
 static void engines_that_left_are_folded_into_one_field(void **state) {
     (void)state;

@@ -46,8 +46,8 @@ static struct answer lives(struct redis_server *server, int i) {
     return split(redis_server_ask(server, "EVAL", twi_script_registry, "1", "tw:live", "1", name(i), "5000", NULL));
 }
 
-/* Goal: with many engines each heartbeat is sent less often and is valid for longer; with few engines nothing
- * changes. */
+/* Goal: with many engines each heartbeat is sent less often and is valid for longer; with few engines the state does
+ * not change. */
 static void the_registry_is_written_less_often_by_many_engines(void **state) {
     (void)state;
     struct redis_server server;

@@ -2,7 +2,7 @@
  * such a slot a node refuses each key that is not there, or not any more, in the middle of a script: also one that the
  * script itself has just emptied; and what it wrote before stays. So no script may touch a key that it did not name,
  * nor one that may be empty by then. Method: a table of calls that empty what can be emptied. Each runs on a plain
- * server, at a time that stands still, and then with a guard in front of it that refuses as such a node does: the
+ * server, at a time that stands still, and then with a guard in front of it that refuses as such a node does. The
  * answer and all that is left behind must be the same. The long form asks two real nodes as well (and so proves the
  * guard): with all keys at the one, with each of them moved in turn, and with all of them moved. */
 #include "tests/redis/sync_support.h"
@@ -26,9 +26,8 @@
 #define WORDS_MAX 40
 #define FAR_MS "99999999999999"
 
-/* In front of each script: refuses as such a node does, if it is to; what is left of a key's life is one number,
- * whenever it is asked; and the history is one word. A command's key is always its first word; SCAN, TIME and INFO have
- * none. */
+/* In front of each script: refuses as such a node does, if it is to; the rest of a key's life is one number, whenever
+ * it is asked; and the history is one word. A command's key is always its first word; SCAN, TIME and INFO have none. */
 static const char front[] =
     "local real, named = redis, {}\n"
     "for i = 1, #KEYS do\n"

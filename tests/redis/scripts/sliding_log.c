@@ -121,7 +121,7 @@ static void calls_in_one_millisecond_are_all_counted(void **state) {
 }
 
 /* Fills the limit of 10 of a key, 6 by a call whose reply is lost and 4 by tw_add(). False: a new window began before
- * the next call was denied, and ended what was added. */
+ * the next call was denied, and ended the added units. */
 static bool fill_within_a_window(struct strict *strict, tw_family *family, const char *key, int64_t window_us) {
     tw_verdict verdict;
     int64_t begun_us = redis_us(&strict->server);

@@ -1,4 +1,4 @@
-/* distinct.c -- distinct counts beside a real Redis: the same elements give the same estimate as PFADD and PFCOUNT, to
+/* distinct.c -- distinct counts next to a real Redis: the same elements give the same estimate as PFADD and PFCOUNT, to
  * the unit; Redis reads our registers from our bytes, and we read Redis's. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/hll_twin.h"

@@ -180,7 +180,7 @@ static uint32_t slot_of(int key) {
     return twi_key_slot_of(name, strlen(name));
 }
 
-/* Goal: a slot that has lost everything is filled again by every engine, also its keys that nobody adds to. */
+/* Goal: a slot that has lost everything is filled again by every engine, also its keys that no thread adds to. */
 static void a_slot_that_was_emptied_is_filled_again(void **state) {
     (void)state;
     uint32_t slot = slot_of(0);
@@ -228,7 +228,7 @@ static void keys_of_a_slot_that_is_half_moved_wait_alone(void **state) {
     visit_all(GROUP);
     await_others(slot);
     assert_status(tw_flush(all[0].engine, 300), TW_ERR_TIMEOUT);
-    visit_all(GROUP); /* a flush that waits for that slot holds up no other */
+    visit_all(GROUP); /* a flush that waits for that slot delays no other */
     await_others(slot);
     while (redis_cluster_move_keys(&cluster, slot, to, 100) != 0) continue;
     redis_cluster_move_end(&cluster, slot, to);
@@ -334,8 +334,8 @@ static void nothing_is_missing_when_masters_were_killed(void **state) {
     run_load("killed", kill_masters);
 }
 
-/* Goal: what the replica lacks is sent again, also of keys that nobody adds to any more. No batch is written meanwhile
- * that could tell of it. */
+/* Goal: what the replica lacks is sent again, also of keys that no thread adds to any more. No batch is written
+ * meanwhile that could tell of it. */
 static void what_a_lagging_replica_lacks_is_sent_again(void **state) {
     (void)state;
     run_load("lags", kill_a_master_whose_replica_lags);

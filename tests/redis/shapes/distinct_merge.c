@@ -174,7 +174,7 @@ static void each_key_expires(void **state) {
 
 /* ---- what Redis refuses ------------------------------------------------------------------------------------------ */
 
-/* Goal: a key that holds something else is left alone; its counter waits, with one log line, and others go on. */
+/* Goal: a key that holds something else is left alone; its counter waits, with one log line, and others continue. */
 static void a_foreign_value_stays_and_its_counter_waits(void **state) {
     (void)state;
     static const char *const foreign[] = {"7", "HYLL\x01 this is no sketch at all"};
@@ -210,7 +210,7 @@ static void a_foreign_value_stays_and_its_counter_waits(void **state) {
 /* ---- what Redis loses -------------------------------------------------------------------------------------------- */
 
 /* Goal: after FLUSHALL and after a restart without its data Redis has again all that the engines hold, also of keys
- * that nobody adds to any more. */
+ * that no thread adds to any more. */
 static void a_redis_that_forgot_gets_everything_again(void **state) {
     (void)state;
     static struct twin twin;

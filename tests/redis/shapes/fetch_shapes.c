@@ -354,7 +354,7 @@ static const struct reply of_fields[] = {
      TW_ERR_REDIS},
     {"a type that is another", "*3\r\n" SERIAL "+BAD\r\n$10\r\nWRONG\r\n\a!!\r\n", TW_ERR_REDIS},
     {"a permission that is missing", "-NOPERM no\r\n", TW_ERR_REDIS},
-    /* from here on nothing of a reply is believed, so the call is asked again until its time is over */
+    /* from here on nothing of a reply is trusted, so the call is asked again until its time is over */
     {"a page that is a number", "*5\r\n" SERIAL "+OK\r\n$2\r\nab\r\n$1\r\n0\r\n:5\r\n", TW_ERR_TIMEOUT},
     {"a page that is an array", "*5\r\n" SERIAL "+OK\r\n$2\r\nab\r\n$1\r\n0\r\n*1\r\n:5\r\n", TW_ERR_TIMEOUT},
     {"a huge page", "*5\r\n" SERIAL "+OK\r\n$2\r\nab\r\n$1\r\n0\r\n$999999999\r\n", TW_ERR_TIMEOUT},
@@ -425,7 +425,7 @@ static void wrong_replies_are_refused(void **state) {
     check_replies(of_rank, sizeof of_rank / sizeof *of_rank, ask_rank);
 }
 
-/* Goal: HSCAN may give a field twice: it is shown once, with the total that came last. */
+/* Goal: HSCAN may give a field twice. It is shown once, with the total that came last. */
 static void a_field_that_comes_twice_is_shown_once(void **state) {
     (void)state;
     assert_string_equal(fields_of("of-proxy"), "");
@@ -433,7 +433,7 @@ static void a_field_that_comes_twice_is_shown_once(void **state) {
     assert_string_equal(fields_of("of-proxy"), "a=6 b=8 ");
 }
 
-/* Goal: where another server replies to a later page, its cursor means other fields: all are read anew. Without that,
+/* Goal: where another server replies to a later page, its cursor means other fields: all are read again. Without that,
  * the fields of the first page would be shown together with those of the other server. */
 static void a_server_that_takes_over_is_read_from_the_beginning(void **state) {
     (void)state;
@@ -448,7 +448,7 @@ static void a_server_that_takes_over_is_read_from_the_beginning(void **state) {
     assert_i64_equal(all.sum, 2000 * 2001 / 2);
 }
 
-/* Goal: while a hash grows or shrinks, pages of HSCAN may have a field twice: it is shown once, and none is missing. */
+/* Goal: while a hash grows or shrinks, pages of HSCAN may have a field twice. It is shown once, and none is missing. */
 static void a_hash_that_is_resized_meanwhile_is_shown_whole(void **state) {
     (void)state;
     static const char *const changes[] = {

@@ -1,5 +1,5 @@
 /* async.c -- calls that answer later, over a real Redis: in the host's own loop, and in an engine with threads of its
- * own. Each kind brings what its blocking form brings, and whatever is cancelled, Redis has what was admitted.
+ * own. Each kind brings what its blocking form brings, and whatever is cancelled, Redis has the admitted units.
  * Method: a strict limit that is reached, many calls in flight, cancels at random; in the end the count in Redis is
  * compared with the answers. */
 #include "tests/redis/waiting/async_support.h"
@@ -87,14 +87,14 @@ static void play(tw_family *family, struct test_prng *prng) {
         prepare(&many[i]);
         many[i].request.timeout_ms = 60000;
         tw_status status = tw_acquire_async(&many[i].request, family, tw_str("k"), 1, 3000);
-        if (status == TW_ERR_BUSY) return; /* many were given up at once: their lanes are being settled */
+        if (status == TW_ERR_BUSY) return; /* many were given up at once. Their lanes are being settled */
         assert_status(status, TW_STARTED);
         is_used[i] = true;
         started++;
     }
 }
 
-/* Goal: each start is delivered or cancelled, and in the end Redis has what was admitted, to the unit: also of calls
+/* Goal: each start is delivered or cancelled, and in the end Redis has the admitted units, to the unit: also of calls
  * that were cancelled before they were sent, while they were under way, and when their answer was there. */
 static void redis_has_what_was_admitted(void **state) {
     (void)state;
@@ -188,7 +188,7 @@ static void count_one(tw_request *request) {
     (void)atomic_fetch_add((_Atomic int64_t *)request->ctx + 1, 1);
 }
 
-/* Goal: without a queue the second thread calls `done`; with one the loop's thread does. Blocking calls go on. */
+/* Goal: without a queue the second thread calls `done`; with one the loop's thread does. Blocking calls continue. */
 static void threads_and_queues_are_answered(void **state) {
     (void)state;
     static tw_request requests[2 * CALLS];

@@ -272,7 +272,7 @@ static void cancel_after(int64_t pages, bool is_ranking) {
     free(gone);
     while (test_stat_of(engine, ask_active) != 0 || test_stat_of(engine, ask_unsettled) != 0) turn();
     assert_int_equal(visits_of_the_gone, 0);
-    assert_true(test_stat_of(engine, ask_calls) - before <= pages + 1); /* nobody reads on for it */
+    assert_true(test_stat_of(engine, ask_calls) - before <= pages + 1); /* no thread reads on for it */
 }
 
 /* Goal: a fetch that is cancelled between two of its pages shows nothing and reads no further; the next one is whole.

@@ -103,7 +103,7 @@ static void start(struct slot *slot, struct test_prng *prng) {
     slot->told.times = 1;
 }
 
-/* What it had charged is taken back; it is asked anew. */
+/* What it had charged is taken back; it is asked again. */
 static void cancel(struct slot *slot) {
     assert_status(tw_request_cancel(&slot->told.request), TW_OK);
     slot->is_started = false;

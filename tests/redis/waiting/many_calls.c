@@ -1,8 +1,8 @@
 /* many_calls.c -- many calls over one link that is cut, left behind unread and answered with nonsense, while their
- * callers give up at random: what Redis has charged is what was admitted, to the unit (sync/ask/).
+ * callers give up at random: what Redis has charged is the admitted units, to the unit (sync/ask/).
  * Method: an engine whose host drives, behind a proxy that makes faults. The test is the host, and asks through the
  * driver's table (engine/port/driver.h), as the engine does. Other threads ask and forget meanwhile. In the end nothing
- * is under way or owed, and the counters in Redis are compared with the answers.
+ * is under way or unsent, and the counters in Redis are compared with the answers.
  * Always true: a call is answered once, or forgotten once.
  * Covers: sync/ask/spoilt.c. */
 #include "engine/core/state.h"
@@ -160,7 +160,7 @@ static int64_t charged(struct stage *stage) {
     return sum;
 }
 
-/* Asks for `ms`, with faults; then without, until nothing is owed. */
+/* Asks for `ms`, with faults; then without, until nothing is unsent. */
 static void run(struct stage *stage, int64_t ms, uint32_t threads) {
     static struct call calls[CALLS_MAX];
     pthread_t others[THREADS];
@@ -191,7 +191,7 @@ static void run(struct stage *stage, int64_t ms, uint32_t threads) {
     assert_i64_equal(test_stat_of(stage->rig.engine, ask_unsettled), 0);
 }
 
-/* Goal: whatever happens to the link and to the callers, Redis has charged what was admitted. */
+/* Goal: whatever happens to the link and to the callers, Redis has charged the admitted units. */
 static void what_redis_has_is_what_was_admitted(void **state) {
     (void)state;
     struct stage stage;
@@ -200,7 +200,7 @@ static void what_redis_has_is_what_was_admitted(void **state) {
     stage_close(&stage);
 }
 
-/* Goal: the same with threads that ask and forget while the host drives: none is lost, none answered twice. */
+/* Goal: the same with threads that ask and forget while the host drives: no count is lost, none answered twice. */
 static void threads_ask_and_forget(void **state) {
     (void)state;
     struct stage stage;

@@ -206,7 +206,7 @@ static bool is_asked(void *ctx) {
     return tw_acquire(store->strict, tw_str("any"), 1, 1000000, NULL) == TW_OK;
 }
 
-/* Makes all calls, each by an engine of its own: the first one at the replica opens the breaker for the others. */
+/* Makes all calls, each by a separate engine: the first one at the replica opens the breaker for the others. */
 static void check_calls(bool at_replica) {
     for (size_t i = 0; i < ROWS; i++) {
         show(&master);
@@ -230,7 +230,7 @@ static void check_calls(bool at_replica) {
     }
 }
 
-/* Goal: no call takes its result from a replica that lags, and none is lost for good. */
+/* Goal: no call takes its result from a replica that lags, and no count is lost permanently. */
 static void a_replica_that_lags_decides_nothing(void **state) {
     (void)state;
     begin();
@@ -238,7 +238,7 @@ static void a_replica_that_lags_decides_nothing(void **state) {
     check_master();
 }
 
-/* Goal: the same if the replica takes writes, which are lost. */
+/* Goal: the same if the replica accepts writes, which are lost. */
 static void a_replica_that_takes_writes_decides_nothing(void **state) {
     (void)state;
     begin();

@@ -34,10 +34,10 @@ static inline tw_family *strict_family(tw_engine *engine, tw_family_options *opt
 }
 
 /* Of a call that is to be decided by Redis, however busy the machine; and of one that waits for replies which never
- * come: a part of it is for the try that has one. */
+ * come. A part of it is for the try that has one. */
 #define STRICT_LONG_MS 5000
 #define STRICT_TRIES_MS 3000
-/* Of a call that gets no reply at all: all of it is waited for. It is long enough for the request to be executed. */
+/* Of a call that gets no reply at all. All of it is waited for. It is long enough for the request to be executed. */
 #define STRICT_IN_VAIN_MS 1000
 
 /* `timeout_ms`: of a call. The family "s" is endless and fixed; on_outage as given. */

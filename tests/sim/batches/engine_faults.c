@@ -2,7 +2,7 @@
  *
  * Host-driven engines on the world's clock, three nodes, the same keys. Each seed draws for each family whether its
  * counters are strings, fields of hashes, or members of sorted sets. The test checks from outside. For each node and
- * key, Redis holds at least what the engine reports as acknowledged, and at most what was added (P2). A view contains
+ * key, Redis holds at least what the engine reports as acknowledged, and at most the added units (P2). A view contains
  * all own adds (P3). A flush that returns TW_OK has sent everything. At the end faults stop, and the sums equal, to the
  * unit, what on_lost reported. */
 #include "engine/base/key_slot.h"
@@ -12,7 +12,7 @@
 #define KEYS 12
 #define STEPS 1500
 #define TAGS 4u
-#define SETTLE_MS 60000 /* after the faults stopped: 30 s until an idle store is looked at, and connecting anew */
+#define SETTLE_MS 60000 /* after the faults stopped: 30 s until an idle store is looked at, and connecting again */
 
 struct node {
     tw_engine *engine;
@@ -293,8 +293,8 @@ static void a_wiped_redis_gets_all_counts_again(void **state) {
     for (size_t i = 0; i < count; i++) run_seed("engine_wipe", seeds[i], &faults, 0);
 }
 
-/* Goal: the same with a store for each hash tag, which are wiped one by one: each gets its own counts again, once, and
- * nothing is doubled in the others. Method: as above, with four tags; the real engine tells which counter is where. */
+/* Goal: the same with a store for each hash tag, which are wiped one by one. Each gets its own counts again, once, and
+ * no count is doubled in the others. Method: as above, with four tags; the real engine tells which counter is where. */
 static void a_wiped_store_gets_its_own_counts_again(void **state) {
     (void)state;
     static const struct world_faults faults = {.refuse_connect = 300,

@@ -109,7 +109,7 @@ static void note_refusal(const char *name) {
 
 /* Goal: refused keys that are counted on are tried after 1 s, 2 s, 4 s and so on, and up to a quarter of that more. In
  * between no batch has them, but those that are under way when the refusal comes. Each is reported once. The other keys
- * go on. After a repair, each count arrives once (R6). Method: 70 of 120 keys are lists; all are counted on for a
+ * continue. After a repair, each count arrives once (R6). Method: 70 of 120 keys are lists; all are counted on for a
  * minute. Without the rule each is tried some 500 times. */
 static void refused_keys_that_are_counted_on_are_tried_ever_more_rarely(uint64_t seed) {
     struct rig rig;
@@ -302,7 +302,7 @@ static void a_copy_that_goes_back_is_found_out_while_it_is_asked_once_more(uint6
     world_free(&world);
 }
 
-/* Goal: a store that lost only what no engine knows that it had is none that went back: the batch is under way, and is
+/* Goal: a store that lost only what no engine knows that it had is none that went back. The batch is under way, and is
  * sent again. */
 static void a_copy_that_lost_what_it_had_not_answered_did_not_go_back(uint64_t seed) {
     struct rig rig;

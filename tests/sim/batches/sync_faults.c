@@ -52,7 +52,7 @@ static size_t run_seeds(const char *name, size_t fresh, const struct world_fault
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 /* Goal: P2 on a faulty network, with a Redis that forgets nothing. Method: cuts at any byte, silence, refusals,
- * restarts, flushed scripts, a poisoned key; every fault must have happened. */
+ * restarts, flushed scripts, a rejected key; every fault must have happened. */
 static void no_delta_is_lost_or_doubled_on_a_lying_network(void **state) {
     (void)state;
     static const struct world_faults faults = {.refuse_connect = 1000,
@@ -70,12 +70,12 @@ static void no_delta_is_lost_or_doubled_on_a_lying_network(void **state) {
     assert_happened(runs, WORLD_REFUSED_CONNECT, WORLD_LATE_EXECUTION);
     assert_happened(runs, WORLD_RESTART, WORLD_REFUSED_WRITE);
     assert_happened(runs, WORLD_POISONED, WORLD_POISONED);
-    /* some 60 DUPs and 4 poisoned keys a seed; but a GAP in one seed of 20 only: the long form has 1,000 */
+    /* some 60 DUPs and 4 rejected keys a seed; but a GAP in one seed of 20 only: the long form has 1,000 */
     if (runs >= 50) assert_true(seen_dup > 0 && seen_poison > 0);
     if (runs >= 500) assert_true(seen_gap > 0);
 }
 
-/* Goal: without faults nothing is sent a second time. Method: no faults at all. */
+/* Goal: without faults no data is sent a second time. Method: no faults at all. */
 static void on_a_kind_network_each_batch_is_sent_once(void **state) {
     (void)state;
     static const struct world_faults none = {0};
@@ -105,7 +105,7 @@ static void what_redis_forgets_is_sent_again(void **state) {
 
 /* Goal: a key that Redis refuses while it goes back and comes back is neither doubled nor lost without a report. The
  * refused delta is sent separately, so no replay has it; what a replay could not bring is counted. Method: snapshots
- * from before and after a key was poisoned are restored. */
+ * from before and after a key was rejected are restored. */
 static void a_key_refused_while_redis_goes_back_counts_once(void **state) {
     (void)state;
     static const struct world_faults faults = {
@@ -122,7 +122,7 @@ static void a_wiped_redis_gets_the_window_back(void **state) {
     assert_happened(runs, WORLD_WIPED, WORLD_WIPED);
 }
 
-/* Goal: an evicted ledger leads to a new instance; nothing is doubled, and at most what was in flight is uncertain. */
+/* Goal: an evicted ledger leads to a new instance; no count is doubled, and at most what was in flight is uncertain. */
 static void an_evicted_ledger_doubles_nothing(void **state) {
     (void)state;
     static const struct world_faults faults = {

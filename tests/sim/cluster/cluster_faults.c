@@ -17,7 +17,7 @@ static void play_seed(const char *name, uint64_t seed, bool shaped) {
     test_seed_ends();
 }
 
-/* Goal: P2 for each store, in a cluster that is never at rest: nothing is lost or doubled; a flush that is done has
+/* Goal: P2 for each store, in a cluster that is never at rest: no count is lost or doubled; a flush that is done has
  * sent everything; once the cluster is calm, all that can be there is. Method: half of the seeds are of strings alone;
  * in the others each kind of counter is drawn to be a string, a field of a hash, or a member of a sorted set. */
 static void in_a_cluster_each_count_arrives_once(void **state) {

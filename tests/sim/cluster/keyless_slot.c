@@ -1,4 +1,4 @@
-/* keyless_slot.c -- no master held a key of a store's slot: for how long is that believed (sync/turn/split.c)?
+/* keyless_slot.c -- no master held a key of a store's slot: for how long is that trusted (sync/turn/split.c)?
  *
  * The real engine with the real sync code, host-driven on the world's clock; the cluster (cluster_world.h) and the
  * network have no faults but those of the test.
@@ -91,9 +91,9 @@ static void begin(uint64_t seed, bool at_opening) {
     assert_status(tw_add(family, tw_str("k"), 7, NULL), TW_OK);
 }
 
-/* Goal: ledger and marker of a slot are gone, its counter is there, and no other master has a key: the slot was not
+/* Goal: ledger and marker of a slot are gone, its counter is there, and no other master has a key. The slot was not
  * split then. Before the engine can open the store, the slot begins to move, and the counter goes to another master.
- * Ten seconds later the source fails over, and forgets the move. Now the slot is split: nothing is sent again. */
+ * Ten seconds later the source fails over, and forgets the move. Now the slot is split: no data is sent again. */
 static void split_after_the_ruling(uint64_t seed, bool at_opening) {
     begin(seed, at_opening);
     while (!scene.moves) step();

@@ -105,7 +105,7 @@ static void try_soft(struct trial trial) {
 }
 
 /* Goal: shares exceed a limit by at most 1 % if calls come steadily, and by at most a fifth of what interval sync does
- * where that is bad. What Redis has counted is what was admitted, also after lost replies and an outage. */
+ * where that is bad. What Redis has counted is the admitted units, also after lost replies and an outage. */
 static void a_soft_limit_is_kept_five_times_better_than_by_interval_sync(void **state) {
     (void)state;
     each_trial(try_soft);
@@ -129,7 +129,7 @@ static void try_theirs(struct trial trial) {
     expect(-over(&batches) * 100 > batches.wanted, "nothing stays unsold", trial, REPLIES, &batches);
 }
 
-/* Goal: the comparison is fair: each of the others fails where it must, and only there. Otherwise the simulation would
+/* Goal: the comparison is fair. Each of the others fails where it must, and only there. Otherwise the simulation would
  * prove nothing. Method: what was cleared is lost, what was sent again is doubled, shares do not move, and what a lost
  * reply granted nobody has. */
 static void the_others_are_as_good_and_as_bad_as_they_are_known_to_be(void **state) {

@@ -5,7 +5,7 @@
  * Without arguments it tests how far the limit is exceeded. Real engines with the real sync code, default options; each
  * makes its calls at one moment and its turns at another. STARVED: both are late, by up to a twentieth of a second, and
  * one in fifty messages is late by up to four tenths, more than redis_timeout_ms.
- * Always true: each engine stops for that moment at its first denial; the test counts here what was admitted. */
+ * Always true: each engine stops for that moment at its first denial; the test counts here the admitted units. */
 #include "tests/sim/engine_world.h"
 
 #include <inttypes.h>

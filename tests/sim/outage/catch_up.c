@@ -1,8 +1,8 @@
 /* catch_up.c -- after an outage, the backlog is sent at a bounded rate, in the right order, and not by all nodes at
  * once.
  *
- * The real engine with the real sync code, host-driven on the world's clock. The network has no faults; Redis was away
- * for half a minute. The test sees from outside which keys Redis has after each step. */
+ * The real engine with the real sync code, host-driven on the world's clock. The network has no faults; Redis was
+ * unreachable for half a minute. The test sees from outside which keys Redis has after each step. */
 #include "tests/sim/engine_world.h"
 
 #include <time.h>
@@ -237,7 +237,7 @@ static void a_redis_that_is_back_is_used_again_within_a_second(void **state) {
     }
 }
 
-/* Goal: what is known of Redis's clock is forgotten with the connection. The next server may have another clock, and
+/* Goal: the known state of Redis's clock is forgotten with the connection. The next server may have another clock, and
  * its first reply may be slower than the best one of the server before. Method: many reconnects to a server whose clock
  * differs by 0.7 s, too little to tell from a slow reply; the engine's idea of the difference soon after each. */
 static void another_connection_has_another_clock(void **state) {

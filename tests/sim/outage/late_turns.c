@@ -85,8 +85,8 @@ static void a_silent_redis_is_left_in_time(void **state) {
     end();
 }
 
-/* Goal: an engine whose turns are always late finds an outage, too. Method: every turn comes a second after the one
- * before. */
+/* Goal: an engine whose turns are always late finds an outage, too. Method: every turn comes a second after the
+ * previous one. */
 static void an_engine_that_is_always_late_leaves_a_silent_redis(void **state) {
     (void)state;
     begin();

@@ -1,5 +1,5 @@
-/* sentinels.c -- Redis behind three sentinels, in seeded worlds: masters die or are cut off and go on taking writes, a
- * replica that lags takes over, sentinels learn of it one after the other, late, or not at all.
+/* sentinels.c -- Redis behind three sentinels, in seeded worlds: masters die or are cut off and continue to take
+ * writes, a replica that lags takes over, sentinels learn of it one after the other, late, or not at all.
  *
  * Two servers, m0 and m1. The master is the world's store, whatever it is called; the other server is the replica, the
  * one that died, or the one that was cut off and still says that it is the master. Beyond what play.h checks:
@@ -22,9 +22,9 @@ static struct scene {
     enum old_master old;        /* what the other server is */
     int64_t old_until_ms;       /* then it is a replica */
     int64_t fails_at_ms;        /* the next time that the master fails */
-    bool dies;                  /* it dies then; else it is cut off */
+    bool dies;                  /* it dies then; otherwise it is cut off */
     int64_t takes_over_at_ms;   /* 0: nothing is under way */
-    struct model_store lagging; /* what the replica has */
+    struct model_store lagging; /* all that the replica has */
     int64_t lagging_at_ms;
     struct {
         int names;            /* which server; -1: knows no such name */
@@ -86,7 +86,7 @@ static void sentinels_step(void) {
             scene.sentinels[i].names = scene.master;
             scene.sentinels[i].learns_at_ms = INT64_MAX;
         }
-        if (one_in(12000)) { /* reset by its operator, and configured anew */
+        if (one_in(12000)) { /* reset by its operator, and configured again */
             seen.unknown++;
             scene.sentinels[i].names = -1;
             scene.sentinels[i].learns_at_ms = later(100, 3000);
@@ -120,7 +120,7 @@ static void fail_master(void) {
         sim.world.down_until_ms = INT64_MAX; /* until the replica is the store */
         if (one_in(2)) scene.sentinels[test_prng_below(&sim.world.prng, SENTINELS)].back_at_ms = later(3000, 20000);
     } else {
-        seen.cut_offs++; /* it goes on taking writes, and the replica hears of none */
+        seen.cut_offs++; /* it continues to take writes, and the replica hears of none */
     }
 }
 

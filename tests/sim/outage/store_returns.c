@@ -1,7 +1,7 @@
-/* store_returns.c -- a store is left for another one, which is believed, and then is back: what happens to a window
- * that ends meanwhile?
+/* store_returns.c -- a store is left for another one, which is trusted, and then is back: what happens to a window that
+ * ends meanwhile?
  *
- * Or it is not believed, for it does not stay.
+ * Or it is not trusted, for it does not stay.
  *
  * The real engine with the real sync code, host-driven on the world's clock; the network has no faults, the other store
  * is empty. */
@@ -82,7 +82,7 @@ static void a_window_that_ends_meanwhile_loses_only_new_counts(void **state) {
     world_free(&scene.world);
 }
 
-/* Goal: a server that had our ledger, and has followed an empty one since, is not believed before it has stayed: its
+/* Goal: a server that had our ledger, and has followed an empty one since, is not trusted before it has stayed. Its
  * copy, which was promoted meanwhile, may be back. It is the same server (run_id), but its data have another past. */
 static void a_server_that_took_over_an_empty_past_is_in_doubt(void **state) {
     (void)state;

@@ -15,7 +15,7 @@ static void play_seed(const char *name, uint64_t seed) {
     test_seed_ends();
 }
 
-/* Goal: P2 for each store, on a faulty network: nothing is lost or doubled, while one store after the other is wiped,
+/* Goal: P2 for each store, on a faulty network: no count is lost or doubled, while one store after the other is wiped,
  * goes back, or loses its ledgers; a flush that is done has sent everything; in the end all that can be there is. */
 static void each_store_forgets_for_itself(void **state) {
     (void)state;
@@ -82,8 +82,8 @@ static void own_names_lie_in_the_slot_of_their_store(void **state) {
     sim_free();
 }
 
-/* Goal: a store that is away holds up no other: the others' counts arrive, its own wait, and are not collected again
- * and again (C14). A flush waits for it, and for nothing else (C13). */
+/* Goal: a store that is unreachable delays no other. The others' counts arrive, its own wait, and are not collected
+ * again and again (C14). A flush waits for it, and for nothing else (C13). */
 static void a_store_that_is_away_holds_up_no_other(void **state) {
     (void)state;
     struct twi_sync *sync = make_calm();
@@ -183,8 +183,8 @@ static int flush_all(struct twi_sync *sync) {
     return waited;
 }
 
-/* Goal: of more tags than there are places, some wait: their counts stay in their counters, a flush waits for them, and
- * they are sent as places become free. A store that is away takes no place, so it keeps nobody waiting. */
+/* Goal: of more tags than there are places, some wait. Their counts stay in their counters, a flush waits for them, and
+ * they are sent as places become free. A store that is unreachable takes no place, so it keeps nobody waiting. */
 static void a_store_without_a_place_waits_and_loses_nothing(void **state) {
     (void)state;
     struct twi_sync *sync = make_bounded(1);

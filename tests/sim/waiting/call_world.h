@@ -31,7 +31,7 @@ struct way {
 struct connection {
     bool is_used, is_closed; /* by the client; what it has sent may still arrive */
     bool is_cut;             /* the client sees the end */
-    bool has_lost;           /* a reply. An error has no number, and would pass for that reply: it is cut before one */
+    bool has_lost;           /* a reply. An error has no number, and would pass for that reply. It is cut before one */
     struct way there, back;
 };
 

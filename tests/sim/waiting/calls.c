@@ -1,8 +1,8 @@
 /* calls.c -- calls that wait for Redis, in a simulated world: the dispatcher (sync/ask/) over links that are slow, cut
  * or left behind unread, at a server that pauses, forgets its scripts and refuses, driven by a host that comes late.
  * Method: a real engine on a clock that obeys, over the transport and the server of call_world.h. Calls are begun,
- * forgotten and given up at random. In the end the faults stop, and everything must settle in a bounded time: what the
- * server has is what was admitted.
+ * forgotten and given up at random. In the end the faults stop, and everything must settle in a bounded time. All that
+ * the server has is the admitted units.
  * Always true: everything follows from the seed. A call is answered once or forgotten once, and no later than its
  * deadline and the host's lateness say.
  * Covers: sync/ask/call_text.c, sync/ask/dispatcher.c, sync/ask/dispatcher_state.h, sync/ask/lanes.c, sync/ask/link.c,
@@ -318,7 +318,7 @@ static void a_short_caller_harms_nobody(void **state) {
 }
 
 /* Goal: a server that stops reading and answering is left after redis_timeout_ms; then the breaker is open, and calls
- * are refused at once; once it answers, what was charged in vain is taken back. */
+ * are refused at once; once it answers, the charged units in vain is taken back. */
 static void silence_ends_the_link(void **state) {
     (void)state;
     world_begin(6);
@@ -472,7 +472,8 @@ static void serial_after(int64_t ms, char serial[32]) {
     world_end();
 }
 
-/* Goal: two lives of one process, which have all of their memory in common, are told apart by the nonce of a call. */
+/* Goal: two lives of one process, which have all of their memory in common, are distinguished by the nonce of a
+ * call. */
 static void the_nonce_tells_two_lives_apart(void **state) {
     (void)state;
     char one[32], other[32], again[32];

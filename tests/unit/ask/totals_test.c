@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-/* A page of its own, as twi_totals_add() takes it. */
+/* A separate page, as twi_totals_add() takes it. */
 static char *copy_of(const char *text, size_t size) {
     char *page = malloc(size + 1);
     assert_non_null(page);

@@ -123,8 +123,8 @@ static void random_windows_are_those_of_the_twin(void **state) {
     }
 }
 
-/* Goal: windows tile time. Each window begins where the one before ends, and is the window of its first and of its last
- * moment. */
+/* Goal: windows tile time. Each window begins where the previous one ends, and is the window of its first and of its
+ * last moment. */
 static void windows_follow_each_other_without_a_gap(void **state) {
     (void)state;
     struct test_prng prng;

@@ -116,7 +116,7 @@ static void a_leap_nobody_looked_at_waits_from_the_first_look(void **state) {
     static struct setting setting;
     clock_begin(&setting);
     fake_clock_step_wall_ms(&setting.fake, TW_HOUR);
-    fake_clock_advance_ms(&setting.fake, 60000); /* nobody reads: a host that sleeps */
+    fake_clock_advance_ms(&setting.fake, 60000); /* no thread reads: a host that sleeps */
     assert_i64_equal(since_start(&setting), 60000);
     live_through(&setting, 5000, 5000);
     assert_i64_equal(since_start(&setting), 65000 + TW_HOUR);
@@ -157,7 +157,7 @@ static void a_greater_step_back_is_no_step_for_engine_time(void **state) {
             assert_i64_equal(since_start(&setting), 1000 + passed);
             fake_clock_advance_ms(&setting.fake, 37);
         }
-        fake_clock_advance_ms(&setting.fake, TW_HOUR); /* nobody reads */
+        fake_clock_advance_ms(&setting.fake, TW_HOUR); /* no thread reads */
         assert_i64_equal(twi_clock_drift_ms(&setting.clock), -steps_ms[index]);
         assert_true(twi_clock_held_ms(&setting.clock) >= 30000 + TW_HOUR);
     }
@@ -425,7 +425,7 @@ static void whoever_finds_the_word_late_makes_all_callers_read(void **state) {
 
 /* Goal: an iteration that lasts is noticed while it lasts, and callers read the clocks until it has ended, whatever it
  * does meanwhile.
- * Method: a keeper works and ticks, then goes on without a tick for 30 ms. */
+ * Method: a keeper works and ticks, then continues without a tick for 30 ms. */
 static void callers_read_while_an_iteration_is_long(void **state) {
     (void)state;
     static struct twi_clock clock;
@@ -454,7 +454,7 @@ static void a_clock_that_is_abandoned_is_read(void **state) {
     assert_true(callers_read(&clock));
 }
 
-/* Goal: a thread that waits for a lock is away.
+/* Goal: a thread that waits for a lock is unreachable.
  * Method: another thread holds the lock until the clock of the one that wants it says so. */
 static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool is_held;

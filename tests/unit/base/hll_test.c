@@ -1,5 +1,5 @@
 /* hll_test.c -- HyperLogLog: the hash, the registers, the estimate, and the bytes in which Redis keeps them.
- * Method: the slow definition beside the fast code, and wrong bytes. tests/redis/shapes/distinct.c compares all of it
+ * Method: the slow definition next to the fast code, and wrong bytes. tests/redis/shapes/distinct.c compares all of it
  * with a server. */
 #include "tests/support/support.h"
 

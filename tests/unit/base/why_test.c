@@ -1,6 +1,6 @@
 /* why_test.c -- tw_error_text(): each refusal names its field or rule, only in the thread whose call was refused.
  * Method: a table of refused calls, each with its status and the first words of its reason. Engines: without Redis,
- * with a Redis that is away (nobody listens on its socket), with a thread and without. */
+ * with a Redis that is unreachable (no process listens on its socket), with a thread and without. */
 #include "tests/unit/rig.h"
 
 #include <pthread.h>
@@ -10,8 +10,8 @@
 #define NOBODY "unix:///nonexistent/redis.sock"
 
 static struct rig rig;                       /* host-driven, no Redis */
-static tw_engine *threaded, *away, *stopped; /* with a thread: no Redis, Redis away, stopped */
-static tw_engine *driven;                    /* host-driven, Redis away */
+static tw_engine *threaded, *away, *stopped; /* with a thread: no Redis, Redis unreachable, stopped */
+static tw_engine *driven;                    /* host-driven, Redis unreachable */
 static tw_family *hour, *first, *endless, *paced, *hard, *shadow, *gauge, *rejects, *denies, *of_hook;
 static tw_family *there, *there_endless, *there_strict, *there_hard, *there_ages, *there_paced, *there_full;
 static tw_family *driven_hour, *threaded_paced, *stopped_hour;

@@ -106,7 +106,7 @@ static void a_turn_examines_a_bounded_number_of_families(void **state) {
     assert_i64_equal(test_stat_of(rig.engine, windows_closed), MANY);
 }
 
-/* Goal: many families are found, closed and opened anew by name; they are in the account, and leave it. */
+/* Goal: many families are found, closed and opened again by name; they are in the account, and leave it. */
 static void many_families_are_in_the_account_and_leave_it(void **state) {
     (void)state;
     static tw_family *families[MANY];

@@ -54,7 +54,7 @@ static void a_stop_answers_everything(void **state) {
 }
 
 /* Goal: in a forked child the parent's calls are not answered, their requests may be used at once, a queue has a
- * descriptor of its own, and the parent's call does not keep a family that the child closes; the parent goes on. */
+ * separate descriptor, and the parent's call does not keep a family that the child closes; the parent continues. */
 static int in_child(struct told *told, tw_family *family, tw_queue *queue, int parents_fd) {
     if (tw_request_cancel(&told->request) != TW_OK) return 1;
     if (buy(told, family) != TW_STARTED || later_count() != 1) return 2;

@@ -3,8 +3,8 @@
 
 /* ---- the other calls --------------------------------------------------------------------------------------------- */
 
-/* Goal: once, lock and their cancels bring what the blocking forms bring; a cancel after the answer undoes each of
- * them by a request of its own. */
+/* Goal: once, lock and their cancels bring what the blocking forms bring; a cancel after the answer undoes each of them
+ * by a separate request. */
 static void once_and_lock_answer_later(void **state) {
     (void)state;
     static struct told told;
@@ -40,7 +40,7 @@ static void once_and_lock_answer_later(void **state) {
     assert_int_equal(told.times, 3);
 }
 
-/* An answer waits in the queue when its caller goes: the engine sends what undoes it. */
+/* An answer waits in the queue when its caller goes. The engine sends what undoes it. */
 static void go_before_delivery(struct told *told, const char *answer, const char *undone_by) {
     later_answer(0, answer);
     rig_turn(&rig);

@@ -255,8 +255,8 @@ static void a_full_house_is_no_outage(void **state) {
     later.is_busy = false;
 }
 
-/* Goal: without an answer in its time a strict call ends as on_outage says, by `done`; where Redis is known to be away
- * it says so at once. A request's own time counts. */
+/* Goal: without an answer in its time a strict call ends as on_outage says, by `done`; where Redis is known to be
+ * unreachable it says so at once. A request's own time counts. */
 static void time_and_outage_answer_by_policy(void **state) {
     (void)state;
     static struct told told;

@@ -217,7 +217,7 @@ static void many_families_live_side_by_side(void **state) {
     for (int i = 1; i < 200; i += 2) assert_i64_equal(rig_add(families[i], "a", i), i);
 }
 
-/* Goal: policies set anew before 1970 end no window that is open, however far back lateness reaches. */
+/* Goal: policies set again before 1970 end no window that is open, however far back lateness reaches. */
 static void policies_may_be_set_before_1970(void **state) {
     (void)state;
     struct rig early;

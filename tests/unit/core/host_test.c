@@ -1,7 +1,7 @@
 /* host_test.c -- functions of the host's own: they may block, what they may not call is refused, and once a hook was
  * taken away it does not run.
  * Method: engines with threads of their own, by the system's clocks. A function of the host's stands until the test
- * lets it go, so what went on meanwhile went on beside it.
+ * lets it go, so what continued meanwhile went on next to it.
  * Covers: engine/core/call_guard.c. */
 #include "tests/unit/rig.h"
 
@@ -103,7 +103,7 @@ static int64_t wall_ms(void) {
 }
 
 /* Over two ends of windows a limit admits its units in each window, and never more. A call sees a time that is at most
- * 20 ms behind that at which it began. The windows are told apart by the verdict. */
+ * 20 ms behind that at which it began. The windows are distinguished by the verdict. */
 static void time_goes_on(tw_engine *engine) {
     tw_family *family = family_with(engine, "limit", NULL, NULL);
     tw_verdict verdict;
@@ -124,7 +124,7 @@ static void time_goes_on(tw_engine *engine) {
     assert_true(latest_ms <= LATE_MS_MAX);
 }
 
-/* Goal: a log line that is written for ever, to a pipe that nobody reads, stops no engine's time. */
+/* Goal: a log line that is written for ever, to a pipe that no thread reads, stops no engine's time. */
 static void time_goes_on_while_log_write_blocks(void **state) {
     (void)state;
     host_begin();
@@ -170,7 +170,7 @@ static tw_engine *engine_that_asks(int (*password)(void *ctx, char *out, size_t 
 }
 
 static void end_asking(tw_engine *engine, int port) {
-    (void)tw_close(engine, 100); /* what was counted has nowhere to go */
+    (void)tw_close(engine, 100); /* the counted units has nowhere to go */
     close(port);
 }
 
@@ -250,7 +250,7 @@ static void assert_refused(void) {
     assert_status(atomic_load(&host.close), TW_ERR_MODE);
 }
 
-/* Goal: a logger that ends the program, whose atexit() closes the engine, is refused; the engine goes on. */
+/* Goal: a logger that ends the program, whose atexit() closes the engine, is refused; the engine continues. */
 static void log_write_may_count_and_not_close(void **state) {
     (void)state;
     host_begin();
@@ -299,7 +299,7 @@ static void *let_go_later(void *ctx) {
     return NULL;
 }
 
-/* Goal: when tw_family_set() has taken a hook away, no call of it is running: its ctx may be freed.
+/* Goal: when tw_family_set() has taken a hook away, no call of it is running. Its ctx may be freed.
  * Method: the hook stands while it is taken away, by another hook, by another ctx, and by none. Another change does not
  * wait. */
 static void tw_family_set_waits_for_the_hook_that_it_takes_away(void **state) {

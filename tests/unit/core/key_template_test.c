@@ -218,7 +218,7 @@ static void templates_that_make_no_sense_are_refused_by_name(void **state) {
                     "tw:", &hourly); /* a prefix of the user's: the names behind it are what is guarded */
 }
 
-/* The names beside a counter are in its slot, whether it has a tag or not. */
+/* The names next to a counter are in its slot, whether it has a tag or not. */
 static void a_cluster_has_another_default_and_own_names_in_the_slot(void **state) {
     (void)state;
     const uint32_t *shorts = twi_key_slot_shorts();

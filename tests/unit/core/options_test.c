@@ -137,7 +137,7 @@ static void a_struct_that_nobody_initialised_is_refused_and_not_believed(void **
     ENGINE_REFUSED(size, 0); /* zeroed instead of initialised: the text goes where it is wanted */
     FAMILY_REFUSED(size, 0);
     const size_t sizes[] = {8, 32, offsetof(tw_options, lost_ctx), 5000, SIZE_MAX};
-    for (size_t index = 0; index < sizeof sizes / sizeof sizes[0]; index++) { /* any other: nothing is written there */
+    for (size_t index = 0; index < sizeof sizes / sizeof sizes[0]; index++) { /* any other: no data is written there */
         tw_options options = good_engine(), out;
         strcpy(error, "nothing said");
         options.size = sizes[index];

@@ -109,7 +109,7 @@ static void waiters_of_one_key_cost_one_look(void **state) {
     rig_open(&rig);
 }
 
-/* Goal: a turn that could not look at all new waiters is followed by another one at once: the loop is told not to wait,
+/* Goal: a turn that could not look at all new waiters is followed by another one at once. The loop is told not to wait,
  * until each has been looked at. Method: 600 waiters of a key each, of which a turn looks at 256. */
 static void new_waiters_that_a_turn_left_are_due_at_once(void **state) {
     (void)state;

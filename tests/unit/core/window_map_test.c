@@ -57,7 +57,7 @@ static void each_start_has_one_generation_however_many_there_are(void **state) {
 }
 
 /* Goal: what is dropped is unlinked, in place, also many times over, and what lives is found all the while; a window
- * unlinked may be opened anew. Method: a belt of windows that moves on. */
+ * unlinked may be opened again. Method: a belt of windows that moves on. */
 static void dropped_windows_are_unlinked_and_the_others_found(void **state) {
     (void)state;
     enum { BELT = 40 };

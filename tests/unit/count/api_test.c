@@ -103,7 +103,7 @@ static void deltas_reach_two_to_the_53_and_no_further(void **state) {
 
 /* Goal: E3, E4. Sums reach +-(2^61 - 1) exactly and are refused before they pass it; small adds at the edge as well as
  * large ones.
- * Method: 256 of the largest deltas, then what is left, unit by unit. */
+ * Method: 256 of the largest deltas, then the rest, unit by unit. */
 static void trap_e4_sums_reach_the_end_of_the_range_exactly(void **state) {
     (void)state;
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);

@@ -56,7 +56,7 @@ static void an_estimate_is_that_of_the_registers_in_every_form(void **state) {
         added = upto;
         if (upto % 3 == 0) rig_turn(&rig); /* what growth left behind is used again meanwhile */
     }
-    add_range(family, "k", 0, 10000, &twin); /* once more: nothing changes */
+    add_range(family, "k", 0, 10000, &twin); /* once more: the state does not change */
     assert_i64_equal(get(family, "k"), twin_estimate(&twin));
     assert_i64_equal(get(family, "other"), 0);
 }
@@ -347,7 +347,7 @@ static void a_stalled_reader_keeps_the_pieces_that_growth_replaced(void **state)
     assert_i64_equal(get(family, "k"), twin_estimate(&twin));
 }
 
-/* An add that finds no memory changes nothing; what was counted stays; with memory, the same call counts. */
+/* An add that finds no memory changes nothing; the counted units stays; with memory, the same call counts. */
 static void without_room_nothing_changes(void **state) {
     (void)state;
     rig_close(&rig);

@@ -98,8 +98,8 @@ static void trap_e32_a_pin_follows_its_key_and_counts_for_no_stranger(void **sta
 }
 
 /* Goal: callers that only peek at the clock do not count in a window that is over because its time lies before 1970,
- * where a stale time looks like a moment (clock.h). Method: time passes and nobody reads the clock; then one call adds.
- * Some windows end in 1970 or begin in it. */
+ * where a stale time looks like a moment (clock.h). Method: time passes and no thread reads the clock; then one call
+ * adds. Some windows end in 1970 or begin in it. */
 static void before_1970_a_call_reads_the_clock(void **state) {
     (void)state;
     for (int64_t start_ms = -3 * TW_MINUTE; start_ms <= TW_MINUTE; start_ms += TW_MINUTE / 2) {

@@ -160,7 +160,7 @@ static void every_key_above_one_percent_is_found_within_its_error(void **state) 
     }
 }
 
-/* Goal: keys that only took over the count of other ones do not stand above exact ones. */
+/* Goal: keys that only took over the count of other ones do not are above exact ones. */
 static void what_is_not_heavy_does_not_push_exact_keys_away(void **state) {
     (void)state;
     forget_counts();
@@ -345,7 +345,7 @@ static void without_memory_the_reserve_serves(void **state) {
         snprintf(key, sizeof key, "a key of 30 bytes, %012d", i);
         if (tw_add(greedy, tw_str(key), 1, NULL) == TW_OVERFLOWED && i % 100 == 99) break;
     }
-    static unsigned char longest[TW_KEY_SIZE_MAX]; /* what is left of lines serves no such key, nor a sketch of it */
+    static unsigned char longest[TW_KEY_SIZE_MAX]; /* the rest of lines serves no such key, nor a sketch of it */
     for (int i = 0; i < FAMILIES; i++)
         assert_status(tw_add(families[i], tw_bytes(longest, sizeof longest), 5, NULL), TW_OVERFLOWED);
     assert_i64_equal(twi_load_relaxed(&full.engine->arena.reserve), 0);

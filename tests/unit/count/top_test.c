@@ -241,7 +241,7 @@ static void what_cannot_be_asked_is_refused_by_name(void **state) {
     assert_non_null(strstr(tw_error_text(), "unix_ms: "));
     assert_top(family, TW_NOW, 10000, "a=1 ");
     assert_status(tw_top(family, 1, RIG_START_MS - TW_MINUTE * 100, never, NULL), TW_ERR_LATE);
-    assert_status(tw_top(family, 1, RIG_START_MS + TW_MINUTE, never, NULL), TW_OK); /* nothing was counted there */
+    assert_status(tw_top(family, 1, RIG_START_MS + TW_MINUTE, never, NULL), TW_OK); /* no unit was counted there */
     tw_family_options options = rig_options("g", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.limit_shape = TW_SHAPE_GCRA;
     tw_family *gcra = rig_family_of(&rig, &options);
@@ -287,7 +287,7 @@ static bool take_piece(void *ctx, const tw_count *count) {
 
 static bool rest_of_piece(void *ctx) {
     struct pieces *pieces = ctx;
-    assert_true(twi_thread_here()->depth == 0); /* reclamation is not held up here */
+    assert_true(twi_thread_here()->depth == 0); /* reclamation is not delayed here */
     pieces->takes = 0;
     pieces->rests++;
     pieces->between(pieces);

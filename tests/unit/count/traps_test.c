@@ -44,7 +44,7 @@ static void trap_e22_who_inserts_next_closes_the_probe_in_the_window_before(void
 }
 
 /* Goal: the closed probe survives the growth of its leaf. A third thread with another key, that read the clock before
- * the boundary and finds the leaf filled, copies it after the probe was closed: the copy must not have room for the
+ * the boundary and finds the leaf filled, copies it after the probe was closed. The copy must not have room for the
  * key.
  * Method: close the probe, grow the leaf, insert with an old clock. */
 static void trap_e22_a_leaf_that_grows_afterwards_has_no_room_for_the_key(void **state) {
@@ -71,7 +71,7 @@ static void trap_e22_a_leaf_that_grows_afterwards_has_no_room_for_the_key(void *
 
 /* Goal: the same where the window before did not even exist when the next one's inserter looked.
  * Method: one tw_once reads the clock at the end of a window and stalls; another begins the key's life in the next
- * window; the first goes on. */
+ * window; the first continues. */
 static void trap_e22_a_window_opened_too_late_takes_no_key(void **state) {
     (void)state;
     struct rig rig;

@@ -163,7 +163,7 @@ static void a_watermark_closes_days(void **state) {
     rig_open(&rig);
     memset(&told, 0, sizeof told);
     tw_family_options options = rig_options("days", TW_WINDOW_DAY, 0);
-    options.utc_offset_ms = 8 * TW_HOUR; /* the rig's clock stands at 07:00 */
+    options.utc_offset_ms = 8 * TW_HOUR; /* the rig's clock is at 07:00 */
     options.lateness_ms = TW_UNBOUNDED;
     options.on_window_closed = on_closed;
     tw_family *family = rig_family_of(&rig, &options);
@@ -223,7 +223,7 @@ static void by_one_it_is_what_an_engine_is_through_with(void **state) {
     hand_close(&rig);
 }
 
-/* Goal: a window whose hook returns false holds up the windows after it, and no other family. */
+/* Goal: a window whose hook returns false delays the windows after it, and no other family. */
 static void a_refused_window_holds_up_those_after_it(void **state) {
     (void)state;
     tw_family *family = open_family(false, 0, TW_CLOSED_BY_EACH);

@@ -132,7 +132,7 @@ static void a_strict_line_is_answered_by_done(void **state) {
     assert_int_equal(told.times, 4);
 }
 
-/* Goal: what cannot be decided is refused at once, by name; nothing is admitted and `done` is not called. */
+/* Goal: what cannot be decided is refused at once, by name; no unit is admitted and `done` is not called. */
 static void what_cannot_be_decided_is_refused_at_once(void **state) {
     (void)state;
     static struct told told;

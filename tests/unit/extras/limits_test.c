@@ -1,5 +1,5 @@
 /* limits_test.c -- limits from a file: the closest line decides, errors name file and line and change nothing, and a
- * reload delays no reader. Each test writes whole files into a folder of its own. */
+ * reload delays no reader. Each test writes whole files into a separate folder. */
 #include "tests/unit/rig.h"
 
 #include "extras/limits.h"
@@ -561,7 +561,7 @@ static void a_reload_that_fails_changes_nothing(void **state) {
     assert_error(0, "No such file");
     write_file(good);
     assert_status(reload(), TW_OK);
-    /* The policy of b.1h was changed and changed back: opened with what it has, it is the same family. */
+    /* The policy of b.1h was changed and changed back: opened with the first policy, it is the same family. */
     tw_family_options options = rig_options("b.1h", TW_WINDOW_ALIGNED, TW_HOUR);
     options.limit_mode = TW_LIMIT_HARD;
     assert_status(tw_family_close(rig_family_of(&rig, &options)), TW_OK);
@@ -649,7 +649,7 @@ static void end_readers(struct reader *readers, int count) {
     }
 }
 
-/* Goal: a table is freed after its last reader, and readers go on meanwhile. (AddressSanitizer sees a table freed
+/* Goal: a table is freed after its last reader, and readers continue meanwhile. (AddressSanitizer sees a table freed
  * early.) */
 static void readers_go_on_while_tables_are_swapped(void **state) {
     (void)state;

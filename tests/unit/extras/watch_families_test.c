@@ -48,7 +48,7 @@ static void *open_and_close(void *arg) {
             snprintf(name, sizeof name, "passing%02d", j);
             tw_family_options options = rig_options(name, TW_WINDOW_ALIGNED, TW_HOUR);
             tw_status status;
-            /* Closed families are freed by turns: this thread may be faster, and fills the memory. */
+            /* Closed families are freed by turns. This thread may be faster, and fills the memory. */
             while ((status = tw_family_open(engine, &options, &families[j])) == TW_ERR_MEMORY) usleep(1000);
             *good = status == TW_OK;
         }

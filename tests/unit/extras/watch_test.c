@@ -191,7 +191,7 @@ static bool collect(void *ctx, const char *text, size_t size) {
     return true;
 }
 
-/* The page is that of tw_metrics_write(): the same names, labels and order. Values may have moved. */
+/* The page is that of tw_metrics_write(). The same names, labels and order. Values may have moved. */
 static void the_pages_of_metrics_are_those_of_the_library(void **state) {
     (void)state;
     static char page[1 << 18];
@@ -358,7 +358,7 @@ static void two_engines_have_two_sockets(void **state) {
     assert_ends(ask("status"), "\nend\n");
 }
 
-/* A program that is started anew may take the name of one that has not ended yet. */
+/* A program that is started again may take the name of one that has not ended yet. */
 static void another_file_of_that_name_is_left_alone(void **state) {
     (void)state;
     open_engine();

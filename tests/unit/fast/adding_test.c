@@ -14,11 +14,11 @@
  *
  * New keys take insert() in add_fast.h, or twi_add_new() in api.c. The fast path is for engines with a thread, which
  * writes the time down: here the test writes it, but for the way that must not be fast.
- * Method: one script, drawn from a seed, is played by each way in an engine of its own. What it answers, shows, counts
- * and owes to Redis is noted, and compared with the notes of the first way. Each seed is played with the fastest hash
- * of this processor and with the portable one, which have fast paths of their own. The script has new keys and known
- * ones, a full table, views wanted and not, deltas of every size, calls that are refused, sums at the end of the
- * range, totals of others, and windows that end.
+ * Method: one script, drawn from a seed, is played by each way in a separate engine. What it answers, shows, counts and
+ * owes to Redis is noted, and compared with the notes of the first way. Each seed is played with the fastest hash of
+ * this processor and with the portable one, which have fast paths of their own. The script has new keys and known ones,
+ * a full table, views wanted and not, deltas of every size, calls that are refused, sums at the end of the range,
+ * totals of others, and windows that end.
  * Covers: engine/fast/fast_aes.c, engine/fast/fast_portable.c, engine/fast/fast.h. */
 #include "tests/unit/hand_driver.h"
 
@@ -252,7 +252,7 @@ static void open_pins(void) {
     for (size_t i = 0; i < KEYS; i++) assert_status(tw_pin_open(family, key_of(i), &pins[i]), TW_OK);
 }
 
-/* And what is owed of it is sent. */
+/* And the unsent counts of it is sent. */
 static void end_window(struct test_prng *prng) {
     rig_pass(&rig, TW_MINUTE);
     collect(prng, true);

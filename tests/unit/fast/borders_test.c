@@ -1,5 +1,6 @@
 /* borders_test.c -- no call reads a byte outside of its key. A key may begin where a page begins and end where one
- * ends, and the pages beside it may not be readable: fast paths load keys by whole vectors, which must not reach there.
+ * ends, and the pages next to it may not be readable: fast paths load keys by whole vectors, which must not reach
+ * there.
  * Method: keys of every size at both borders, through every call with a fast path, for both hashes, with an area,
  * without, and in a window that lies in no cache. Two copies of a key are one counter. The fast paths are for engines
  * with a thread, which writes the time down: here the test writes it. */

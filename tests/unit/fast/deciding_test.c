@@ -1,6 +1,6 @@
 /* deciding_test.c -- the fast ways of tw_acquire() (acquire_fast.h) answer as twi_acquire_slow() does.
- * Always true: the fast ways are for engines with a thread of their own, which writes the time down. They begin when
- * the caller has a line for the statistics of limits. Both are checked before the comparison begins. */
+ * Always true: the fast ways are for engines with a separate thread, which writes the time down. They begin when the
+ * caller has a line for the statistics of limits. Both are checked before the comparison begins. */
 #include "tests/support/support.h"
 
 #include "engine/core/family.h"

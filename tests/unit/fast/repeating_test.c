@@ -1,7 +1,7 @@
 /* repeating_test.c -- a thread that adds to one key again and again finds its counter by what it remembers
  * (repeat_fast.h). Each of its adds must count and answer as any other add.
  * Method: threads are brought to that state by adds alone, and the state itself is asserted, so that no test passes
- * beside it. Fast paths are for engines with a thread, which writes the time down: here the test writes it. */
+ * next to it. Fast paths are for engines with a thread, which writes the time down: here the test writes it. */
 #include "tests/unit/rig.h"
 
 #include "engine/base/hash_aes.h"
@@ -194,7 +194,7 @@ static void *repeat_aside(void *family) {
     (void)repeat(family, tw_str("some key"));
     return twi_thread_self;
 }
-/* Goal: a thread that takes over the record of another begins anew. */
+/* Goal: a thread that takes over the record of another begins again. */
 static void the_next_thread_begins_without_a_memory(void **state) {
     (void)state;
     tw_family *family = family_of("f");

@@ -289,7 +289,7 @@ static void what_limits_do_is_in_the_figures(void **state) {
     }
 }
 
-/* Goal: exactly keys_max keys have counters, and stay limited. Every key after them has none: the policy alone decides,
+/* Goal: exactly keys_max keys have counters, and stay limited. Every key after them has none. The policy alone decides,
  * and the call leaves nothing. Method: the boundary itself, twice around, admitted and denied. */
 static void exactly_keys_max_keys_are_counted_and_the_rest_are_strangers(void **state) {
     (void)state;
@@ -326,7 +326,7 @@ static bool is_first(tw_family *family, const char *key) {
     return first;
 }
 
-/* Goal: after a cancel the next call is the first, and only that one. Cancelling nothing changes nothing. */
+/* Goal: after a cancel the next call is the first, and only that one. Cancelling the state does not change nothing. */
 static void a_cancelled_first_makes_room_for_one(void **state) {
     (void)state;
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_MINUTE);

@@ -52,8 +52,8 @@ static void open_rig(struct rig *rig) {
     assert_int_equal(meet(rig, 1), 1);
 }
 
-/* Goal: on_outage decides for keys of the store that is away, and for no other; also for hard limits. A store that was
- * not met is away only while all are. Redis counts as connected if no store is away. */
+/* Goal: on_outage decides for keys of the store that is unreachable, and for no other; also for hard limits. A store
+ * that was not met is unreachable only while all are. Redis counts as connected if no store is unreachable. */
 static void a_policy_decides_for_the_store_that_is_away(void **state) {
     (void)state;
     struct rig rig;
@@ -76,7 +76,7 @@ static void a_policy_decides_for_the_store_that_is_away(void **state) {
         assert_status(take(soft, tag), TW_DENIED);
         assert_status(take(hard, tag), TW_DENIED);
     }
-    assert_int_equal(meet(&rig, 2), 2); /* while all are away */
+    assert_int_equal(meet(&rig, 2), 2); /* while all are unreachable */
     assert_status(take(soft, 2), TW_DENIED);
     twi_port_outage(rig.engine, 0, 0);
     assert_status(take(soft, 0), TW_OK);

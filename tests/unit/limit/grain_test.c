@@ -1,8 +1,8 @@
 /* grain_test.c -- decisions finer than the grain of the clock: who sleeps for `retry_after_ms` is admitted, and a rate
  * of many units in a millisecond is kept.
- * Method: the real clock, in engines with a thread of their own and in host-driven ones. What the machine does not let
- * a caller do counts for neither side: an ideal bucket, asked at the same moments, says what could be had. A busy
- * machine gets several tries. The rule alone is tried on a simulated clock. */
+ * Method: the real clock, in engines with a separate thread and in host-driven ones. What the machine does not let a
+ * caller do counts for neither side: an ideal bucket, asked at the same moments, says what could be had. A busy machine
+ * gets several tries. The rule alone is tried on a simulated clock. */
 #include "tests/unit/rig.h"
 
 #include <pthread.h>

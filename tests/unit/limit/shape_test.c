@@ -51,7 +51,7 @@ static void the_window_before_fades(void **state) {
     assert_i64_equal(verdict.used, 100);
 }
 
-/* Goal: a refund in this window counts. The previous window is over, and what was taken from it stays. */
+/* Goal: a refund in this window counts. The previous window is over, and the taken units from it stays. */
 static void a_sliding_window_takes_back_until_it_ends(void **state) {
     (void)state;
     tw_family *family = shaped(TW_SHAPE_SLIDING, TW_MINUTE, 0);

@@ -80,7 +80,7 @@ static void a_new_key_is_spent_by_shares_of_the_whole(void **state) {
     rig_pass(&rig, NEW_MS - 1);
     assert_i64_equal(take_all(family, 20000), 0);
     rig_pass(&rig, 1);
-    /* Half of its part of what is left, because the others' pace is not known yet. */
+    /* Half of its part of the rest, because the others' pace is not known yet. */
     assert_i64_equal(take_all(family, 20000), (20000 - 10078) / 8);
     hand_close(&rig);
 }
@@ -296,7 +296,7 @@ static void an_unknown_window_before_leaves_a_share(void **state) {
     hand_live(&rig, 4);
     assert_status(take(family, 5), TW_OK);
     tell(start_ms, 5);
-    assert_status(take(family, 26), TW_DENIED); /* the total is unknown: 100 / 4 beyond what is known */
+    assert_status(take(family, 26), TW_DENIED); /* the total is unknown: 100 / 4 beyond the known state */
     assert_i64_equal(verdict.decided_by, TW_BY_OUTAGE);
     assert_i64_equal(verdict.error_bound, TW_UNBOUNDED);
     assert_true(verdict.retry_after_ms > 0 && verdict.retry_after_ms <= 100);

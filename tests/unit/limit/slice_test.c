@@ -1,5 +1,5 @@
-/* slice_test.c -- tw_acquire() on a contended key: slices of the limit are spent, other threads take over what is left
- * of them, and exactly the limit is admitted. The tests request slices by hand, and the next turn cuts them. */
+/* slice_test.c -- tw_acquire() on a contended key: slices of the limit are spent, other threads take over the rest of
+ * them, and exactly the limit is admitted. The tests request slices by hand, and the next turn cuts them. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/count/contention.h"
@@ -23,7 +23,7 @@ static struct twi_stripes *slices_of(tw_family *family) {
     return twi_stripes_of(place.cell, place.meta);
 }
 
-/* Cuts what is left of the limit into slices. */
+/* Cuts the rest of the limit into slices. */
 static bool cut(tw_family *family, int64_t limit) {
     int64_t striped = test_stat_of(rig.engine, striped);
     struct twi_place place = place_of(family);
@@ -215,7 +215,7 @@ static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t en
     return tw_each(family, start_ms, see_sum, ctx) == TW_OK;
 }
 
-/* Goal: the final count is what was sold, and the next window sells anew. */
+/* Goal: the final count is the sold units, and the next window sells again. */
 static void slices_end_with_their_window(void **state) {
     (void)state;
     struct closing closing = {0};
@@ -245,7 +245,7 @@ static void slices_give_way_to_what_redis_tells(void **state) {
     for (int i = 1; i < 100; i++) (void)acquire(family, 1, 1000, TW_OK);
     assert_i64_equal(hand_collect(10), 1);
     assert_i64_equal(hand->held[0].delta, 100);
-    for (int i = 0; i < 100; i++) (void)acquire(family, 1, 1000, TW_OK); /* beside the batch */
+    for (int i = 0; i < 100; i++) (void)acquire(family, 1, 1000, TW_OK); /* next to the batch */
     assert_false(twi_load_relaxed(&slices_of(family)->is_collapsed));
     hand_acknowledge(500); /* others: 400 */
     tw_verdict verdict = acquire(family, 1, 1000, TW_OK);

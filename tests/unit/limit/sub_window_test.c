@@ -1,6 +1,6 @@
 /* sub_window_test.c -- sliding limits, as they are estimated: how far they may be passed, and what error_bound says.
- * Method: a simulated clock, and beside the engine a list of all that was admitted. What the last stretch of one length
- * truly holds is counted from that list. */
+ * Method: a simulated clock, and next to the engine a list of all that was admitted. What the last stretch of one
+ * length truly holds is counted from that list. */
 #include "tests/unit/rig.h"
 
 #define ADMITTED_MAX 40000
@@ -44,7 +44,7 @@ static void a_burst_passes_the_limit_by_its_part_at_most(void **state) {
         tw_family *family = sliding(name, TW_MINUTE, parts[i]);
         int64_t sub_ms = (TW_MINUTE + parts[i] - 1) / parts[i], limit = 100, most = 0;
         tw_verdict verdict;
-        rig_pass(&rig, sub_ms - rig_now(&rig) % sub_ms + sub_ms - 1); /* a window of its own: its last moment */
+        rig_pass(&rig, sub_ms - rig_now(&rig) % sub_ms + sub_ms - 1); /* a separate window: its last moment */
         while (take(family, 1, limit, &verdict) == TW_OK) continue;
         assert_i64_equal(in_stretch(TW_MINUTE), limit);
         for (int64_t ms = 0; ms < 2 * TW_MINUTE; ms += 50) {
@@ -54,7 +54,7 @@ static void a_burst_passes_the_limit_by_its_part_at_most(void **state) {
             if (now > most) most = now;
         }
         assert_true(most <= limit + limit / parts[i]);
-        if (parts[i] == 1) assert_true(most > limit + limit / 2); /* the estimate is one: the header says so */
+        if (parts[i] == 1) assert_true(most > limit + limit / 2); /* the estimate is one. The header says so */
         assert_true(most >= limit);
     }
 }

@@ -1,4 +1,4 @@
-/* arena_cut_test.c -- an arena that one size of piece has filled can go on with another size. */
+/* arena_cut_test.c -- an arena that one size of piece has filled can continue with another size. */
 #include "engine/memory/arena.h"
 #include "tests/support/support.h"
 

@@ -1,4 +1,4 @@
-/* epoch_test.c -- sections and epochs: memory that a section could hold is not reused before it ends; nobody waits;
+/* epoch_test.c -- sections and epochs: memory that a section could hold is not reused before it ends; no thread waits;
  * records are used again. */
 #include "tests/support/support.h"
 

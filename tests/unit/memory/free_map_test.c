@@ -25,7 +25,7 @@ static const uint32_t all_sizes[] = {1,  2,   3,   4,   6,   8,   12,  16,   24,
 #define SIZES (sizeof all_sizes / sizeof *all_sizes)
 
 /* Goal: an arena that was filled with one size, emptied, filled with another and emptied has as much room for any third
- * size as a fresh arena. Nothing is lost to remainders, and nothing stays with its former size.
+ * size as a fresh arena. No count is lost to remainders, and nothing stays with its former size.
  * Method: all pairs of sizes before; after each pair, single lines, 64 lines, 1024, and one piece that is all of it. */
 static void no_history_of_sizes_takes_anything_away(void **state) {
     (void)state;

@@ -136,7 +136,7 @@ static uint64_t resident(const struct twi_arena *arena) {
 /* The pages that say which lines are free: a bit for each line, a byte for each segment. */
 #define TABLE_BYTES (64 * UINT64_C(1024))
 
-/* Goal: the reserve follows what is taken: a small engine stays within 2 MiB, and one that grew keeps no more than 2
+/* Goal: the reserve follows what is taken. A small engine stays within 2 MiB, and one that grew keeps no more than 2
  * MiB and an eighth; once nobody takes anything, nothing is added. */
 static void the_reserve_is_bounded_and_nothing_is_added_for_an_idle_engine(void **state) {
     (void)state;

@@ -75,9 +75,9 @@ static void pass_ms(int64_t span_ms) {
 }
 
 /* Goal: P1. A limiter with a share of 1 MiB holds each of 5,000 users in every window, while other families have taken
- * everything else and go on taking: with and without keys_expected, with short and long names, with history that fits
- * and history that does not. Method: all users ask in the first moment of each window, before any turn; the windows
- * before are all still there. */
+ * everything else and continue to take: with and without keys_expected, with short and long names, with history that
+ * fits and history that does not. Method: all users ask in the first moment of each window, before any turn; the
+ * windows before are all still there. */
 static void a_share_holds_every_user_in_every_window_of_a_flood(void **state) {
     (void)state;
     static const struct {
@@ -187,7 +187,7 @@ static void add_at(tw_family *family, int first, int end, int64_t at_ms) {
     }
 }
 
-/* Goal: a share holds all of its users though the next window is opened while the one before has few of them yet, for
+/* Goal: a share holds all of its users though the next window is opened while the previous one has few of them yet, for
  * some threads still read an earlier time. Method: so many users are counted in the first window; the next one is
  * opened, and gets all; the others are counted in the first one, by event time. */
 static void a_share_holds_two_windows_that_grow_at_the_same_time(void **state) {
@@ -309,8 +309,8 @@ static void a_forked_child_has_the_shares_of_its_parent(void **state) {
     assert_i64_equal(twi_load_relaxed(&rig.engine->arena.parts.bytes_aside), 4 * MIB);
 }
 
-/* Goal: shares beside each other do not touch each other, and what is free of them is no room for the rest: the warning
- * and the statistics say what there is. */
+/* Goal: shares next to each other do not touch each other, and what is free of them is no room for the rest. The
+ * warning and the statistics say what there is. */
 static void shares_and_the_rest_have_accounts_of_their_own(void **state) {
     (void)state;
     start(8 * MIB);

@@ -458,7 +458,7 @@ static void *work(void *arg) {
     return NULL;
 }
 
-/* Goal: with the real clock and several threads, the final count is what was sold, to the unit. Each reservation was
+/* Goal: with the real clock and several threads, the final count is the sold units, to the unit. Each reservation was
  * either confirmed or given back, never both. */
 static void threads_and_time_outs_conserve_the_stock(void **state) {
     (void)state;

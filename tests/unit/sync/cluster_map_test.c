@@ -172,7 +172,7 @@ static void a_refresh_that_agrees_with_moved_keeps_it_protected(void **state) {
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------- */
 
-/* Goal: the same node under a new address is dialled anew; slots that MOVED named there are its own. */
+/* Goal: the same node under a new address is dialled again; slots that MOVED named there are its own. */
 static void a_master_with_a_new_address_is_dialled_anew(void **state) {
     (void)state;
     struct twi_cluster_map *map = map_of(THREE);
@@ -204,7 +204,7 @@ static void masters_that_exchange_their_addresses_are_kept_apart(void **state) {
     end(map);
 }
 
-/* Goal: a node that was reset has another id at the same address; its connection may go on. */
+/* Goal: a node that was reset has another id at the same address; its connection may continue. */
 static void another_master_at_a_known_address_takes_its_place(void **state) {
     (void)state;
     struct twi_cluster_map *map = map_of(THREE);
@@ -282,8 +282,8 @@ static void no_order_of_events_breaks_a_rule(void **state) {
 
 /* ---- when, and whom ---------------------------------------------------------------------------------------------- */
 
-/* Goal: at least a second lies between two refreshes; while nothing changes the pauses double to ten seconds; a change
- * shortens them again, and so does a time of calm. */
+/* Goal: at least a second lies between two refreshes; while the state does not change the pauses double to ten seconds;
+ * a change shortens them again, and so does a time of calm. */
 static void refreshes_come_less_and_less_while_nothing_changes(void **state) {
     (void)state;
     struct test_prng prng;
@@ -316,7 +316,7 @@ static void refreshes_come_less_and_less_while_nothing_changes(void **state) {
     end(map);
 }
 
-/* Goal: a wish that comes while a refresh is under way is not lost: its answer may be older. */
+/* Goal: a wish that comes while a refresh is under way is not lost. Its answer may be older. */
 /* Goal: an engine that is idle, or counts at one master only, learns that the others were replaced, while it knows
  * somebody who can say so. Such a refresh makes none that is wanted later wait for long. */
 static void a_map_that_nobody_wants_is_read_once_a_minute(void **state) {
@@ -389,9 +389,9 @@ static void a_random_master_is_asked_and_a_seed_if_none_answers(void **state) {
     end(map);
 }
 
-/* Goal: all seeds but one are away when an engine starts. Each is asked once before any is asked again, so the one that
- * is there is found after a short pause for each of the others. Which one is first is random: not all engines ask the
- * same node. Later rounds come more seldom. */
+/* Goal: all seeds but one are unreachable when an engine starts. Each is asked once before any is asked again, so the
+ * one that is there is found after a short pause for each of the others. Which one is first is random: not all engines
+ * ask the same node. Later rounds come more seldom. */
 static void seeds_are_asked_in_turn(void **state) {
     (void)state;
     enum { SEEDS_MAX = 8, RUNS = 200 };
@@ -424,9 +424,9 @@ static void seeds_are_asked_in_turn(void **state) {
     }
 }
 
-/* Goal: a seed that answers, but not with masters, costs no more than one that is away: it loads its data, refuses the
- * user, is no node of a cluster, or has no slots. The next one is asked after a short pause. Once a master is known,
- * such an answer is a refresh as any other. */
+/* Goal: a seed that answers, but not with masters, costs no more than one that is unreachable. It loads its data,
+ * refuses the user, is no node of a cluster, or has no slots. The next one is asked after a short pause. Once a master
+ * is known, such an answer is a refresh as any other. */
 static void a_seed_that_knows_no_master_is_passed_over(void **state) {
     (void)state;
     enum { SEEDS = 3 };

@@ -73,7 +73,7 @@ static void a_reply_with_one_fault_is_refused_whole(void **state) {
         "[[0 16384 ['a' 7000 'id']]]",
         "[[99 98 ['a' 7000 'id']]]",
         "[['0' 99 ['a' 7000 'id']]]",
-        "[[0 99 ['a' 7000 'id']] [99 100 ['b' 7000 'ie']]]", /* 99 stands in two ranges */
+        "[[0 99 ['a' 7000 'id']] [99 100 ['b' 7000 'ie']]]", /* 99 is in two ranges */
         "[[0 99 ['a' 7000 'id']] 5]",
         "[[0 99 ['a' 7000 'id']] [100 ['b' 7000 'ie'] 200]]",
     };

@@ -20,7 +20,7 @@ static void note_light(struct twi_estimate *estimate, int64_t took, int64_t work
     twi_estimate_note(estimate, &measure, now_us);
 }
 
-/* Goal: a Redis that is busy for a while, and a thread that wakes late, are not taken for a long way: the quickest
+/* Goal: a Redis that is busy for a while, and a thread that wakes late, are not taken for a long way. The quickest
  * answer counts; Redis's own work is no part of it. */
 static void the_quickest_answer_tells_the_way(void **state) {
     (void)state;
@@ -55,7 +55,7 @@ static void a_way_that_became_longer_is_known_in_ten_seconds(void **state) {
 }
 
 /* Goal: where nothing can be timed, for all the time something is under way, what was known stays. After a long silence
- * the next answer stands alone. A clock that leaps back is no harm. */
+ * the next answer is alone. A clock that leaps back is no harm. */
 static void what_was_known_stays_until_something_is_timed(void **state) {
     (void)state;
     struct twi_estimate estimate = {0};
@@ -109,8 +109,8 @@ static void what_may_be_under_way_is_answered_in_time(void **state) {
     }
 }
 
-/* Goal: keys of a thin link may be many in a batch, since Redis is idle while they travel; those of a fast one may not:
- * it is as near as its round trip says. */
+/* Goal: keys of a thin link may be many in a batch, since Redis is idle while they travel; those of a fast one may not.
+ * It is as near as its round trip says. */
 static void a_thin_link_is_a_distance(void **state) {
     (void)state;
     struct twi_estimate thin = {0}, fast = {0};
@@ -178,7 +178,7 @@ static void what_deadlines_said_is_forgotten_as_replies_come(void **state) {
     assert_true(twi_estimate_wait_ms(&estimate, TIMEOUT_MS, 65536, false) <= wait_ms);
 }
 
-/* Goal: one reply that was held up, by a thread without time, does not make a fast link a thin one. */
+/* Goal: one reply that was delayed, by a thread without time, does not make a fast link a thin one. */
 static void one_late_reply_is_no_thin_link(void **state) {
     (void)state;
     struct twi_estimate estimate = {0};

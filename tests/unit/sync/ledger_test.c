@@ -1,4 +1,4 @@
-/* ledger_test.c -- our side of the ledger: numbers, the replay window, going back, a new identity; and the breaker's
+/* ledger_test.c -- our side of the ledger: numbers, the replay buffer, going back, a new identity; and the breaker's
  * pauses. */
 #include "sync/wire/breaker.h"
 #include "sync/batch/ledger.h"
@@ -90,7 +90,7 @@ static void only_a_batch_that_strayed_is_looked_back_for(void **state) {
     twi_ledger_free(&ledger);
 }
 
-/* Goal: all of what was forgotten is still held: it is replayed in order, and nothing is lost. */
+/* Goal: all of what was forgotten is still held. It is replayed in order, and no count is lost. */
 static void going_back_within_the_window_loses_nothing(void **state) {
     (void)state;
     struct twi_ledger ledger = ledger_make();
@@ -186,7 +186,7 @@ static void a_new_identity_numbers_its_batches_anew(void **state) {
     twi_ledger_free(&ledger);
 }
 
-/* Goal: a batch of unknown outcome leaves between two that surely were not applied, because the identity is lost: the
+/* Goal: a batch of unknown outcome leaves between two that surely were not applied, because the identity is lost. The
  * list has no hole even before there is a new one. Method: the window dropped, the sixth of seven taken out. */
 static void a_batch_taken_out_of_the_middle_leaves_no_hole(void **state) {
     (void)state;
@@ -242,7 +242,7 @@ static void pauses_grow_are_spread_and_bounded(void **state) {
     for (size_t i = 0; i < 4; i++) check_pauses(mosts_ms[i], &prng);
 }
 
-/* Goal: a nudge is one try at once; a success begins anew, and keeps what was set; a slow failure waits for 2 to 4
+/* Goal: a nudge is one try at once; a success begins again, and keeps what was set; a slow failure waits for 2 to 4
  * s. */
 static void a_success_closes_it_and_a_nudge_cuts_a_pause_short(void **state) {
     (void)state;

@@ -36,7 +36,7 @@ static void the_quickest_answer_of_a_minute_counts(void **state) {
     assert_i64_equal(hear(&connection, 64000, 200, 580), 580);
 }
 
-/* Goal: ends of lives follow this difference; one that a clock's step has made wrong must not be believed for a
+/* Goal: ends of lives follow this difference; one that a clock's step has made wrong must not be trusted for a
  * minute. */
 static void a_clock_that_was_set_is_believed_at_once(void **state) {
     (void)state;

@@ -1,5 +1,5 @@
 /* socket_test.c -- a host name that leads elsewhere after a while, or whose name server is silent; and what a
- * connection puts into its socket set. The resolver is the test's: it gives the address that the test names, when the
+ * connection puts into its socket set. The resolver is the test's. It gives the address that the test names, when the
  * test lets it. Two listeners on loopback have one port.
  * Covers: sync/wire/resolve.c, sync/wire/resolver.c, sync/wire/socket.c. */
 #include "engine/base/socket_set.h"
@@ -112,7 +112,7 @@ static int go_on(void *link, const struct twi_endpoint *endpoint) {
     return twi_socket_transport.connect(link, endpoint, test_mono_ms(), test_mono_ms() + 60000);
 }
 
-/* Connects as a host does: a call when the set is readable, and none before. Returns the calls. */
+/* Connects as a host does. A call when the set is readable, and none before. Returns the calls. */
 static int connect_by_set(void *link, const struct twi_endpoint *endpoint) {
     int calls = 1, done = go_on(link, endpoint);
     for (; done == 0; calls++) {
@@ -123,8 +123,8 @@ static int connect_by_set(void *link, const struct twi_endpoint *endpoint) {
     return calls;
 }
 
-/* Goal: while a name server is silent nobody waits, and nobody is woken; its answer wakes. Where nobody connects any
- * more, it does not: the set is quiet, and the next attempt finds the answer at once. */
+/* Goal: while a name server is silent no thread waits, and nobody is woken; its answer wakes. Where nobody connects any
+ * more, it does not. The set is quiet, and the next attempt finds the answer at once. */
 static void an_answer_of_the_name_server_wakes_whoever_connects(void **state) {
     (void)state;
     uint16_t port = 0;
@@ -152,8 +152,8 @@ static void an_answer_of_the_name_server_wakes_whoever_connects(void **state) {
     close(listener);
 }
 
-/* Goal: a connection can be given up while its name is being looked up, also in a forked child: nobody waits for the
- * look-up, and what it finds later is freed. (A sanitizer or valgrind sees what is touched, and what is left.) */
+/* Goal: a connection can be given up while its name is being looked up, also in a forked child: no thread waits for the
+ * look-up, and what it finds later is freed. (A sanitizer or valgrind sees what is touched, and leaks.) */
 static void a_connection_ends_while_its_look_up_hangs(void **state) {
     (void)state;
     struct twi_endpoint endpoint = {.host = NAME, .port = 1};

@@ -1,4 +1,4 @@
-/* stores_test.c -- what the stores of one engine share: the bytes of the replay window. */
+/* stores_test.c -- what the stores of one engine share: the bytes of the replay buffer. */
 #include "sync/message/state.h"
 
 #include "tests/support/support.h"

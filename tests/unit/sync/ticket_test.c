@@ -74,7 +74,7 @@ static void a_flush_waits_for_every_store(void **state) {
     assert_int_equal(tickets.stores_short, 0);
 }
 
-/* Goal: if the batches of one store are numbered anew, the flush awaits its new numbers; what it awaits of the other
+/* Goal: if the batches of one store are numbered again, the flush awaits its new numbers; what it awaits of the other
  * stores stays as it was. Method: the numbers of the other store have gone on meanwhile, and are not acknowledged. */
 static void a_store_that_begins_anew_renews_its_share_alone(void **state) {
     (void)state;

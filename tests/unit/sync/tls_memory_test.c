@@ -66,7 +66,7 @@ static int64_t step(void) {
     return test_scale(10) >= 100 ? 3 : 23;
 }
 
-/* Goal: without memory a connection ends with an error, or goes on; the next one with memory is as good as ever. */
+/* Goal: without memory a connection ends with an error, or continues; the next one with memory is as good as ever. */
 static void a_connection_without_memory_is_an_error_and_no_more(void **state) {
     (void)state;
     struct tls_rig rig;

@@ -69,7 +69,7 @@ static void a_certificate_that_nobody_believed_signed_is_refused(void **state) {
     rig_unmake(&rig);
 }
 
-/* Goal: the system's authorities are believed where no file is named, and none of ours is among them. */
+/* Goal: the system's authorities are trusted where no file is named, and none of ours is among them. */
 static void without_a_file_the_systems_authorities_are_asked(void **state) {
     (void)state;
     struct tls_rig rig;

@@ -205,7 +205,7 @@ static inline void rig_begin(struct tls_rig *rig) {
     rig_server_listen(rig);
 }
 
-/* A server with a good certificate, and one of ours that believes its authority. */
+/* A server with a good certificate, and one of ours that trusts its authority. */
 static inline void rig_make(struct tls_rig *rig) {
     rig_begin(rig);
     rig_make_with(rig, &(struct twi_tls_options){.ca_file = rig->authority.ca_file});

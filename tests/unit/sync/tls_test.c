@@ -1,4 +1,4 @@
-/* tls_test.c -- bytes through TLS: cut anywhere, held up anywhere, none lost, none slept on; sessions; certificates
+/* tls_test.c -- bytes through TLS: cut anywhere, delayed anywhere, none lost, none slept on; sessions; certificates
  * that change.
  * Covers: sync/wire/tls_options.c, sync/wire/tls_context.c. */
 #include "tests/unit/sync/tls_rig.h"
@@ -43,7 +43,7 @@ static size_t server_read(struct tls_rig *rig, char *got, size_t used, size_t si
 }
 
 /* Goal: a write that could not go out whole is repeated from other memory, with more bytes behind it. Method: the
- * socket holds little and nobody reads; then the server reads on. */
+ * socket holds little and no thread reads; then the server reads on. */
 static void a_full_socket_takes_the_rest_later_from_wherever_it_lies_then(void **state) {
     (void)state;
     enum { SIZE = 300000 };
@@ -105,8 +105,8 @@ static void recv_gives_everything_that_openssl_holds_before_it_says_nothing(void
     rig_unmake(&rig);
 }
 
-/* Goal: Redis may ask for new keys at any time, in the middle of a full socket too: nothing is lost or held up. Method:
- * what was sent before, what comes behind the request, and what is sent after it are all there. */
+/* Goal: Redis may ask for new keys at any time, in the middle of a full socket too: no count is lost or delayed.
+ * Method: what was sent before, what comes behind the request, and what is sent after it are all there. */
 static void a_change_of_keys_in_a_full_socket_loses_nothing(void **state) {
     (void)state;
     enum { SIZE = 200000 };
@@ -136,7 +136,8 @@ static void a_change_of_keys_in_a_full_socket_loses_nothing(void **state) {
     rig_unmake(&rig);
 }
 
-/* Goal: while the handshake waits for the server, nobody is told to wait for writing: that would be a busy loop. */
+/* Goal: while the handshake waits for the server, no caller is informed to wait for writing: that would be a busy
+ * loop. */
 static void a_handshake_that_waits_for_the_server_waits_for_reading(void **state) {
     (void)state;
     struct tls_rig rig;
@@ -306,7 +307,7 @@ static void a_changed_certificate_is_read_at_the_next_connect(void **state) {
     rig_unmake(&rig);
 }
 
-/* Goal: an authority that is believed no more ends sessions that were made under it. */
+/* Goal: an authority that is trusted no more ends sessions that were made under it. */
 static void sessions_end_with_the_files_that_they_were_made_under(void **state) {
     (void)state;
     struct tls_rig rig;
@@ -326,7 +327,7 @@ static void sessions_end_with_the_files_that_they_were_made_under(void **state) 
 
 /* ---- fork -------------------------------------------------------------------------------------------------------- */
 
-/* Goal: a child closes its copy and says nothing: the parent's connection goes on. */
+/* Goal: a child closes its copy and says nothing: the parent's connection continues. */
 static void a_forked_child_abandons_without_a_word(void **state) {
     (void)state;
     struct tls_rig rig;

@@ -214,7 +214,7 @@ static void lengths_are_bounded(void **state) {
     assert_null(strstr(error, "secret"));
     snprintf(text, sizeof text, "redis+sentinel://a/%0256d", 0);
     assert_false(twi_url_parse(text, &url, error, sizeof error));
-    assert_false(twi_url_parse(text, &url, NULL, 0)); /* nobody listens: refused all the same */
+    assert_false(twi_url_parse(text, &url, NULL, 0)); /* no process listens: refused all the same */
     assert_int_equal(url.seed_count, 0);              /* and nothing is left behind */
 }
 

@@ -146,7 +146,7 @@ static void keys_are_equal_when_all_their_bytes_are(void **state) {
     }
 }
 
-/* Goal: a record has all bytes of its key, and none beside them is read or written.
+/* Goal: a record has all bytes of its key, and none next to them is read or written.
  * Method: every size, from memory of just that size. */
 static void a_key_is_copied_with_all_its_bytes_and_no_others(void **state) {
     (void)state;

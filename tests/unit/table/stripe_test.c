@@ -18,7 +18,7 @@ static struct twi_place place_of(tw_family *family, const char *key) {
     assert_status(twi_call_now(&call), TW_OK);
     assert_true(twi_place_find(&call, &place));
     twi_call_end(&call);
-    return place; /* nothing is dropped before the test makes a turn */
+    return place; /* no count is dropped before the test makes a turn */
 }
 
 static struct twi_stripes *stripes_of(tw_family *family, const char *key) {
@@ -323,7 +323,7 @@ static void trap_e9_each_stripe_has_its_own_mark(void **state) {
     add_blind(family, "key", 10);
     add_blind(family, "key", 10);
     assert_i64_equal(collect_one(), 20);
-    add_blind(family, "key", 100);                    /* beside the batch */
+    add_blind(family, "key", 100);                    /* next to the batch */
     assert_i64_equal(rig_add(family, "key", 5), 126); /* the trunk's own mark */
     assert_i64_equal(collect_one(), 105);
     assert_i64_equal(hand_collect(10), 0);
@@ -346,7 +346,7 @@ static void trap_e9_each_stripe_has_its_own_mark(void **state) {
     hand_acknowledge(1133);
 }
 
-/* Goal: an adder counts in the cell's own word, and finds it frozen when it marks: nothing is lost. */
+/* Goal: an adder counts in the cell's own word, and finds it frozen when it marks: no count is lost. */
 static void what_was_counted_before_the_stripes_is_collected(void **state) {
     (void)state;
     tw_family *family = hourly("f");
@@ -363,7 +363,7 @@ static void what_was_counted_before_the_stripes_is_collected(void **state) {
     assert_i64_equal(hand_collect(10), 0);
 }
 
-/* Goal: sealing finds the counts in stripes: they are owed, drained and sent (P2). */
+/* Goal: sealing finds the counts in stripes. They are unsent, drained and sent (P2). */
 static void a_sealed_window_owes_what_its_stripes_hold(void **state) {
     (void)state;
     struct closing closing = {0};
@@ -458,7 +458,7 @@ static void *add_much(void *ctx) {
     return NULL;
 }
 
-/* Goal: nothing is lost while a counter becomes striped, and collapses, under its adders (P1). */
+/* Goal: no count is lost while a counter becomes striped, and collapses, under its adders (P1). */
 static void stripes_made_under_adders_lose_nothing(void **state) {
     (void)state;
     for (int round = 0; round < 10; round++) {

@@ -102,8 +102,8 @@ static void keys_stay_where_they_are_while_the_table_grows(void **state) {
     }
 }
 
-/* Goal: a look at a line answers for each word by itself, whatever stands beside it; the two words of a leaf's head are
- * no slots, whatever they hold. The hot path's look shows the first of the matching words.
+/* Goal: a look at a line answers for each word by itself, whatever stands next to it; the two words of a leaf's head
+ * are no slots, whatever they hold. The hot path's look shows the first of the matching words.
  * Method: random words of four kinds, against a loop over them. */
 static void a_look_at_a_line_answers_for_each_word(void **state) {
     (void)state;
@@ -212,7 +212,7 @@ static void a_record_that_lost_its_slot_is_used_elsewhere(void **state) {
         cell = twi_insert_at_vacancy(&insert, synced != 0);
         assert_non_null(cell);
         assert_ptr_equal(look(&table, first, tag), cell);
-        /* another key whose walk begins there: the slot is no longer empty */
+        /* another key whose walk begins there. The slot is no longer empty */
         insert = seen_free(&table, &second, tag);
         assert_null(twi_insert_at_vacancy(&insert, synced != 0));
         assert_non_null(insert.vacancy.made);
@@ -256,8 +256,8 @@ static void tags_that_agree_in_many_bits_split_deep(void **state) {
     }
 }
 
-/* Goal: keys of one tag are told apart by their bytes; when no leaf can hold them all, the table says that there is no
- * room, and nothing hangs. */
+/* Goal: keys of one tag are distinguished by their bytes; when no leaf can hold them all, the table says that there is
+ * no room, and nothing hangs. */
 static void keys_of_one_tag_fill_a_leaf_and_no_more(void **state) {
     (void)state;
     const uint32_t tags[] = {0, 1, UINT32_MAX, 0x12345678};

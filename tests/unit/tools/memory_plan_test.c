@@ -1,4 +1,4 @@
-/* memory_plan_test.c -- the formula of `tallywheel plan` and docs/MEMORY.md, beside what real engines take. */
+/* memory_plan_test.c -- the formula of `tallywheel plan` and docs/MEMORY.md, next to what real engines take. */
 #include "tests/support/support.h"
 
 #include "tools/memory_plan.h"

@@ -395,7 +395,7 @@ static void json_conditions_take_what_is_missing_as_empty(void **state) {
     assert_true(meets(&rule, "{\"ts\":1431857103,\"k\":1,\"msg\":\"xa\\\"b\"}"));
 }
 
-/* Goal: whatever the bytes, nothing is read past them, and what parses has a key that the library takes. */
+/* Goal: whatever the bytes, no data is read past them, and what parses has a key that the library takes. */
 static void damaged_json_never_leads_astray(void **state) {
     (void)state;
     static const char sound[] =

@@ -1,4 +1,4 @@
-/* tool_forms_test.c -- access logs that are not the web servers' own: their forms, their heads, what is in front of a
+/* tool_forms_test.c -- access logs that are not the web servers' own. Their forms, their heads, what is in front of a
  * line; and what is no client, whatever is in its place. */
 #include "tests/support/support.h"
 

@@ -62,7 +62,7 @@ static void civil_time_agrees_with_timegm(void **state) {
     assert_false(line_date_is_valid(2015, 1, 0));
 }
 
-/* Goal: fields of an access log are found whatever stands in them. */
+/* Goal: fields of an access log are found whatever is in them. */
 static void a_combined_line_is_taken_apart(void **state) {
     (void)state;
     static const char text[] =

@@ -12,8 +12,8 @@ _Static_assert(STEP_COUNTERS + STEP_POSITION_COUNTERS <= TWI_NEAR_KEYS, "a step 
 
 static struct step step;
 
-/* Goal: rows are those of (window, key), and a full step still takes what it has. Method: more counters than fit, in
- * any order, beside a plain list of sums. */
+/* Goal: rows are those of (window, key), and a full step still takes its content. Method: more counters than fit, in
+ * any order, next to a plain list of sums. */
 static void counters_add_up_until_the_step_is_full(void **state) {
     struct test_prng prng;
     (void)state;
@@ -57,7 +57,7 @@ static void a_sum_that_one_add_does_not_take_begins_a_new_step(void **state) {
     assert_int_equal(step.count, 1);
 }
 
-/* Goal: keys of the longest size, with any bytes, are told apart by their last one. */
+/* Goal: keys of the longest size, with any bytes, are distinguished by their last one. */
 static void long_keys_are_told_apart(void **state) {
     (void)state;
     char key[TW_KEY_SIZE_MAX] = {0};

@@ -90,7 +90,7 @@ static void drain_window(tw_family *family, int count) {
     assert_int_equal(say.announced.count, 1);
     answer(TWI_CLOSING_REPLY_OK);
     rig_pass(&rig, TW_MINUTE);
-    assert_int_equal(hand_collect(1000), 0); /* silent for so long, it may be forgotten: it is announced again */
+    assert_int_equal(hand_collect(1000), 0); /* silent for so long, it may be forgotten. It is announced again */
     assert_true(twi_port_closing(rig.engine, &say));
     assert_int_equal(say.verb, TWI_CLOSING_SEND_HEARTBEAT);
     assert_int_equal(say.announced.count, 1);
@@ -323,7 +323,7 @@ static void a_set_that_does_not_answer_is_left_out_after_a_while(void **state) {
     close_rig();
 }
 
-/* Goal: a store was empty a while ago. The totals that were read are not used: the claim is given up, and the window is
+/* Goal: a store was empty a while ago. The totals that were read are not used. The claim is given up, and the window is
  * claimed again when all others know. */
 static void no_window_is_closed_shortly_after_a_store_was_empty(void **state) {
     (void)state;
@@ -351,7 +351,7 @@ static void no_window_is_closed_shortly_after_a_store_was_empty(void **state) {
 }
 
 /* Goal: a store of the window is wiped while this engine has claimed it. It gives the claim up, for under a claim Redis
- * does not look at what the others hold up; and it holds the window up until its names are there again. */
+ * does not look at all that the others delay; and it holds the window up until its names are there again. */
 static void a_store_that_is_wiped_under_a_claim_ends_it(void **state) {
     (void)state;
     drain_window(open_family(), 1);

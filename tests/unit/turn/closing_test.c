@@ -189,7 +189,7 @@ static void what_another_closes_is_not_told_here(void **state) {
     close_rig();
 }
 
-/* Goal: under a claim that is too old nothing is told: it is renewed first, and if another has it by then, it is
+/* Goal: under a claim that is too old nothing is told. It is renewed first, and if another has it by then, it is
  * his. */
 static void an_old_claim_calls_no_hook(void **state) {
     (void)state;
@@ -253,7 +253,7 @@ static void a_hook_that_refuses_keeps_its_claim_for_a_while(void **state) {
     close_rig();
 }
 
-/* Goal: an engine says that it holds up what it may still count in and what it has not drained, and nothing else. */
+/* Goal: an engine says that it delays what it may still count in and what it has not drained, and nothing else. */
 static void a_word_says_what_is_held_up(void **state) {
     (void)state;
     tw_family *family = open_family();
@@ -393,7 +393,7 @@ static void lose_connection(void) {
     answer(TWI_CLOSING_REPLY_RESEND);
 }
 
-/* Goal: out of time, tw_close() tells what is known here, unless another has claimed it; an answer that is under way
+/* Goal: out of time, tw_close() tells the known state here, unless another has claimed it; an answer that is under way
  * harms nobody. */
 static void out_of_time_the_hook_gets_local_figures(void **state) {
     (void)state;
@@ -409,7 +409,7 @@ static void out_of_time_the_hook_gets_local_figures(void **state) {
     }
 }
 
-/* Goal: a family that is closed in mid-window lists what it has, leaves it to others or tells it as cut short, says
+/* Goal: a family that is closed in mid-window lists its content, leaves it to others or tells it as cut short, says
  * that it is gone, and goes. */
 static void a_family_that_goes_leaves_its_names(void **state) {
     (void)state;
@@ -485,8 +485,8 @@ static void a_family_that_goes_tells_what_is_over(void **state) {
     }
 }
 
-/* Goal: who leaves while its window still takes late counts tells it as cut short, and only if nobody else goes on with
- * it. */
+/* Goal: who leaves while its window still takes late counts tells it as cut short, and only if nobody else continues
+ * with it. */
 static void who_leaves_within_the_lateness_does_not_call_it_final(void **state) {
     (void)state;
     memset(&told, 0, sizeof told);

@@ -199,7 +199,7 @@ static void a_denied_call_on_an_unknown_key_asks_for_its_total(void **state) {
     hand_close(&rig);
 }
 
-/* Goal: a key that is used moves along from era to era: it keeps its total, and is counted as evicted by nobody. */
+/* Goal: a key that is used moves along from era to era. It keeps its total, and is counted as evicted by nobody. */
 static void a_key_in_use_moves_along_and_keeps_its_total(void **state) {
     (void)state;
     struct rig rig;
@@ -368,7 +368,8 @@ static void a_walk_shows_each_key_once(void **state) {
     hand_close(&rig);
 }
 
-/* Goal: with Redis away keys_max holds, keys that are there go on, new ones overflow, and nothing is lost (E25). */
+/* Goal: with Redis unreachable keys_max holds, keys that are there continue, new ones overflow, and no count is lost
+ * (E25). */
 static void without_redis_keys_max_holds_and_nothing_is_lost(void **state) {
     (void)state;
     struct rig rig;
@@ -428,7 +429,8 @@ static int64_t sync_new_keys(int64_t *old) {
 }
 
 /* Goal: idle keys make room by bytes as they do by number: with memory_share alone, and with nothing but the engine's
- * memory, ever new keys are all taken, memory stays below its bound, nothing is lost, and a key in use keeps its total.
+ * memory, ever new keys are all taken, memory stays below its bound, no count is lost, and a key in use keeps its
+ * total.
  * Method: a hundred new keys a turn, many times more than fit; idle_ms never comes into it. */
 static void ever_new_keys_find_room_by_bytes(void **state) {
     (void)state;
@@ -499,7 +501,7 @@ static bool era_has_moved(void *ctx) {
 
 /* Goal: who still acts by an era that is over gives no key a second place (trap E22).
  * Method: a call that has read era 0 finds nothing and stalls; the era moves on and the key begins in era 1; then the
- * stalled call goes on to make it. */
+ * stalled call continues to make it. */
 static void a_late_inserter_gives_no_key_two_places(void **state) {
     (void)state;
     struct rig rig;
@@ -578,7 +580,7 @@ static void what_a_wiped_redis_had_is_lost_to_the_unit(void **state) {
     hand_close(&rig);
 }
 
-/* Goal: a forked child begins anew, and ages on. */
+/* Goal: a forked child begins again, and ages on. */
 static void a_forked_child_ages_on(void **state) {
     (void)state;
     struct rig rig;
@@ -610,7 +612,7 @@ struct twin {
 
 /* Goal: under any order of adds, reads, turns, answers, refusals and time, every unit is in one place, a known view is
  * the true total to the unit, and keys_max holds.
- * Method: random operations beside sums kept by hand. One engine only: so a view that is known is exact. */
+ * Method: random operations next to sums kept by hand. One engine only: so a view that is known is exact. */
 static void under_random_operations_known_views_are_exact(void **state) {
     (void)state;
     uint64_t seeds[24];

@@ -1,5 +1,5 @@
-/* parked_test.c -- counters whose store is away: they are not collected again and again, nothing of them is lost, and
- * all are owed once the store can take them. */
+/* parked_test.c -- counters whose store is unreachable. They are not collected again and again, nothing of them is
+ * lost, and all are owed once the store can take them. */
 #include "tests/unit/hand_driver.h"
 
 static void key_text(char text[16], size_t number) {
@@ -24,7 +24,7 @@ static int64_t acknowledge_all(void) {
 }
 
 /* Goal: a parked counter is passed over, however often it is counted on, also in a flush; others are collected. Once it
- * is unparked all of it is owed, in one item. Method: many turns of adds and collections. */
+ * is unparked all of it is unsent, in one item. Method: many turns of adds and collections. */
 static void a_parked_counter_is_collected_once_its_store_is_back(void **state) {
     (void)state;
     struct rig rig;
@@ -56,7 +56,7 @@ static void a_parked_counter_is_collected_once_its_store_is_back(void **state) {
 }
 
 /* Goal: a window that owes parked counts is not dropped, whatever its age; when they are unparked it sends them, with
- * what was counted meanwhile. Also its overflow counter. */
+ * the counted units meanwhile. Also its overflow counter. */
 static void a_window_waits_for_its_parked_counts(void **state) {
     (void)state;
     struct rig rig;

@@ -262,8 +262,8 @@ static void a_delta_returned_with_a_delay_waits(void **state) {
 }
 
 /* Goal: counters that Redis refuses are tried again at their time and not before, however often they are counted on
- * meanwhile; the others go on. Method: every third of 600 counters is returned with a wait; all are counted on at each
- * interval; then the time comes. */
+ * meanwhile; the others continue. Method: every third of 600 counters is returned with a wait; all are counted on at
+ * each interval; then the time comes. */
 static void a_refused_counter_that_is_counted_on_waits_alone(void **state) {
     (void)state;
     struct rig rig;
@@ -294,7 +294,7 @@ static void a_refused_counter_that_is_counted_on_waits_alone(void **state) {
     hand_close(&rig);
 }
 
-/* Goal: a counter that stands in two batches, both refused, comes back once, with both deltas, at the later time. */
+/* Goal: a counter that is in two batches, both refused, comes back once, with both deltas, at the later time. */
 static void a_counter_that_is_refused_twice_comes_back_once(void **state) {
     (void)state;
     struct rig rig;
@@ -524,7 +524,7 @@ static void trap_r3_with_redis_away_for_60_s_the_hook_gets_the_local_figures(voi
     assert_i64_equal(log.sum, 3);
     rig_pass(&rig, TW_HOUR);
     assert_i64_equal(log.calls, 1);
-    assert_i64_equal(hand_collect(10), 1); /* the delta goes on to Redis all the same */
+    assert_i64_equal(hand_collect(10), 1); /* the delta continues to Redis all the same */
     assert_i64_equal(hand->held[0].delta, 3);
     assert_i64_equal(test_stat_of(rig.engine, entries), 1);
     hand_acknowledge(3);
@@ -568,8 +568,8 @@ static void trap_e8_sealing_finds_what_was_added_and_never_marked(void **state) 
 }
 
 /* Goal: an adder that has set DIRTY and slept, while its window was sealed, drained, told of and dropped, then lists a
- * window that waits to be reused: it is reused all the same, and never while it stands on a list.
- * Method: the adder's steps by hand, the turn beside it. */
+ * window that waits to be reused. It is reused all the same, and never while it is on a list.
+ * Method: the adder's steps by hand, the turn next to it. */
 static void trap_e10_a_mark_that_comes_after_the_window_was_dropped_harms_nobody(void **state) {
     (void)state;
     struct rig rig;
@@ -606,7 +606,7 @@ static void trap_e10_a_mark_that_comes_after_the_window_was_dropped_harms_nobody
     hand_close(&rig);
 }
 
-/* Goal: E10. A full collection begun while an adder stands between its add and its mark waits for it. */
+/* Goal: E10. A full collection begun while an adder is between its add and its mark waits for it. */
 static void trap_e10_a_flush_waits_for_a_mark_under_way(void **state) {
     (void)state;
     struct rig rig;
@@ -714,8 +714,8 @@ static void trap_e24_a_third_life_in_one_window_does_not_count_in_a_dead_one(voi
 
 /* ---- E27: an outage occupies no slot ----------------------------------------------------------------------------- */
 
-/* Goal: hundreds of windows that wait for Redis hold up neither counting nor each other, and each goes to its own
- * window at last. Method: an hour of 5-s windows without Redis, then collections of every size. */
+/* Goal: hundreds of windows that wait for Redis delay neither counting nor each other, and each goes to its own window
+ * at last. Method: an hour of 5-s windows without Redis, then collections of every size. */
 static void trap_e27_hundreds_of_undrained_windows_wait_and_are_sent(void **state) {
     (void)state;
     struct rig rig;

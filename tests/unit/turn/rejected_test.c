@@ -53,7 +53,7 @@ static void waits_double_with_each_try(void **state) {
     twi_rejected_free(&rejected);
 }
 
-/* Goal: a key that is not rejected again is forgotten, which makes room. Without room nothing is counted twice. */
+/* Goal: a key that is not rejected again is forgotten, which makes room. Without room no unit is counted twice. */
 static void a_key_that_is_not_rejected_again_is_forgotten(void **state) {
     (void)state;
     struct twi_rejected rejected = {0};

@@ -84,8 +84,9 @@ static int64_t sum_of(const struct redis *redis, uint32_t store) {
     return sum;
 }
 
-/* Goal: of a store that was wiped its own counters are owed again, and no other, while items of the others are under
- * way. Method: stores wiped at random, several in one walk, the walk cut at every step; at the end the sums agree. */
+/* Goal: of a store that was wiped its own counters are to be sent again, and no other, while items of the others are
+ * under way. Method: stores wiped at random, several in one walk, the walk cut at every step; at the end the sums
+ * agree. */
 static void a_wiped_store_is_told_its_own_counters_once(void **state) {
     (void)state;
     struct test_prng prng;
@@ -153,7 +154,7 @@ static void of_dropped_windows_each_store_loses_its_own(void **state) {
     hand_close(&rig);
 }
 
-/* Goal: of very many dropped windows neighbours are put together: each store's sum stays whole. */
+/* Goal: of very many dropped windows neighbours are put together. Each store's sum stays whole. */
 static void of_very_many_dropped_windows_each_sum_stays_whole(void **state) {
     (void)state;
     struct rig rig;
@@ -180,7 +181,7 @@ static void of_very_many_dropped_windows_each_sum_stays_whole(void **state) {
     hand_close(&rig);
 }
 
-/* Goal: one store is back, and another one was wiped at the same time: the first is told nothing, the second all. What
+/* Goal: one store is back, and another one was wiped at the same time. The first is told nothing, the second all. What
  * is uncertain is of the first alone. */
 static void one_store_is_back_while_another_is_told_all(void **state) {
     (void)state;

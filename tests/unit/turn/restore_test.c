@@ -52,8 +52,8 @@ static void key_text(char text[16], size_t number) {
     snprintf(text, 16, "%zu", number);
 }
 
-/* Goal: what was acknowledged is owed again, and so is what was under way and what was not yet sent: once. Own adds
- * stay in the views meanwhile (P2, P3). */
+/* Goal: the acknowledged units is to be sent again, and so is what was under way and what was not yet sent: once. Own
+ * adds stay in the views meanwhile (P2, P3). */
 static void what_counters_hold_is_owed_again_once(void **state) {
     (void)state;
     struct rig rig;
@@ -83,7 +83,7 @@ static void what_counters_hold_is_owed_again_once(void **state) {
     hand_close(&rig);
 }
 
-/* Goal: wiped again at any moment of a restoration, it begins anew and still counts once.
+/* Goal: wiped again at any moment of a restoration, it begins again and still counts once.
  * Method: random adds, sends and wipes, the walk cut at every step; at the end the sums agree. */
 static void wiped_again_and_again_it_counts_once(void **state) {
     (void)state;
@@ -122,7 +122,7 @@ struct stores {
     struct store of[2];
     int here;
     int64_t since;     /* units acknowledged by the one that is there, since it is */
-    int64_t uncertain; /* said to be, beside what the engine says */
+    int64_t uncertain; /* said to be, next to what the engine says */
     struct test_prng prng;
 };
 
@@ -160,7 +160,7 @@ static void apply_perhaps(struct stores *stores, const struct twi_item *item) {
     if (is_chance(stores, 50)) stores->of[stores->here].sums[number_of(item)] += item->delta;
 }
 
-/* An empty one is there: all is owed to it. */
+/* An empty one is there. All is owed to it. */
 static void go_to_an_empty_one(struct rig *rig, struct stores *stores) {
     bool unknown = is_chance(stores, 50);
     for (size_t i = 0; unknown && i < hand->count; i++) {
@@ -246,8 +246,8 @@ static void play_stores(uint64_t seed, bool refused) {
     hand_close(&rig);
 }
 
-/* Goal: another store is told everything, and the earlier one is back in the midst of it, again and again: nothing
- * is counted twice in either, and what is missing is uncertain. Of keys that were refused meanwhile something may be
+/* Goal: another store is told everything, and the earlier one is back in the midst of it, again and again: no unit is
+ * counted twice in either, and the missing part is uncertain. Of keys that were refused meanwhile something may be
  * there twice: no more than is uncertain.
  * Method: random adds, answers, lost answers, refused keys and changes of the store, the walks cut at every step. */
 static void a_store_that_is_back_is_told_nothing_twice(void **state) {
@@ -394,7 +394,7 @@ static void dropped_windows_are_lost_to_the_unit_until_their_end_in_redis(void *
     hand_close(&rig);
 }
 
-/* Goal: of very many dropped windows neighbours are put together: the sum stays whole. */
+/* Goal: of very many dropped windows neighbours are put together. The sum stays whole. */
 static void of_very_many_dropped_windows_the_sum_stays_whole(void **state) {
     (void)state;
     struct rig rig;
@@ -520,7 +520,7 @@ static void the_overflow_counter_is_restored(void **state) {
     hand_close(&rig);
 }
 
-/* Goal: a total below what was acknowledged is a regression, counted once for each fall, and the view is never
+/* Goal: a total below the acknowledged units is a regression, counted once for each fall, and the view is never
  * negative; not where a fall is explained: something was taken away, Redis is known to have forgotten, lives end by
  * themselves (faults 21, 62). */
 static void a_total_below_what_was_acknowledged_is_reported_once(void **state) {
