@@ -6,9 +6,7 @@ static bool run_is_valid(const struct twi_arena *arena, uint32_t number) {
     uint64_t word = twi_load_relaxed(&arena->carves[number].word);
     uint64_t first = word >> 32, lines = (uint64_t)(uint32_t)word * twi_sizes[number];
     if (word == 0) return true;
-    return lines != 0 && first >= TWI_SEGMENT_LINES &&
-           first / TWI_SEGMENT_LINES == (first + lines - 1) / TWI_SEGMENT_LINES &&
-           first / TWI_SEGMENT_LINES <= arena->segments_max;
+    return lines != 0 && first >= TWI_SEGMENT_LINES && (first + lines - 1) / TWI_SEGMENT_LINES <= arena->segments_max;
 }
 
 bool twi_arena_is_valid(const struct twi_arena *arena) {

@@ -5,8 +5,8 @@
 
 #include "engine/memory/arena.h"
 
-/* Every line is in use, free, in the run of a size, in the reserve, or never used. The sums agree, and each run lies
- * within one segment. */
+/* Every line is in use, free, in the run of a size, in the reserve, or never used. The sums agree. A run may go over
+ * the border of two segments, because pieces that are given back continue it. */
 bool twi_arena_is_valid(const struct twi_arena *arena);
 
 #endif
