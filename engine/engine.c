@@ -195,6 +195,7 @@ static void renew_all(void) {
     X(redis_tls_ca_file) X(redis_tls_cert_file) X(redis_tls_key_file) X(redis_tls_server_name)
 
 static void free_engine(tw_engine *engine) {
+    twi_threads_forget(engine);
     struct twi_here *here = engine->here;
     twi_arena_unmake(&engine->arena);
 #define FREE(field) free((void *)(uintptr_t)engine->options.field);

@@ -10,6 +10,8 @@
  * its DIRTY and its last mark. Or Redis has rejected the key, and its counter waits (turn/rejected.c) until the turn
  * marks it again. tw_flush() waits one grace period before it collects, so it sees every add that returned before it
  * (trap E10).
+ * A thread may end between two marks. Its slot names the counter, and a `listed` word has the number of the thread that
+ * pushes the member. So the turn can finish the marks (twi_dirty_heal), and nobody waits for them for ever.
  * Each member of a list has a `listed` word. The collector clears this word before it reads the content of the member.
  * So a later change of the content lists the member again.
  * The turn uses lists of its own for its marks (twi_dirty_owe). Otherwise an adder that stalls between `listed` and
@@ -20,8 +22,20 @@
 #include "engine/core/state.h"
 #include "engine/core/family.h"
 
+/* Returns true if this thread is the one that pushes the member. Its number in the flag shows that, also if the thread
+ * ends before the push (D11). */
+static bool claim(_Atomic uint16_t *listed) {
+    uint16_t own = twi_thread_number(twi_thread_self), none = 0;
+    while (!twi_cas_acqrel(listed, &none, own)) { /* D3, pairs with D4 */
+        /* D10. A failed comparison only reads. This writes, so that a later D4 sees what this thread has marked. */
+        if (twi_or_acqrel(listed, 0) != 0) return false;
+        none = 0;
+    }
+    return true;
+}
+
 static void list_generation(tw_engine *engine, struct twi_generation *generation) {
-    if (twi_swap_acqrel(&generation->marks.listed, 1) != 0) return; /* D3, pairs with D4 */
+    if (!claim(&generation->marks.listed)) return;
     TWI_RACE_POINT(window_listed_not_pushed);
     uint32_t line = twi_arena_line(&engine->arena, generation), head;
     twi_push(&engine->collector.marked, line, head, generation->marks.next = head); /* D7, pairs with D8 */
@@ -40,7 +54,7 @@ void twi_dirty_list(tw_engine *engine, struct twi_generation *generation, struct
         struct twi_chunk *chunk = twi_cell_chunk(cell, meta);
         set_bit(chunk, meta);
         TWI_RACE_POINT(bit_set_chunk_not_listed);
-        if (twi_swap_acqrel(&chunk->listed, 1) == 0) { /* D3 */
+        if (claim(&chunk->listed)) {
             TWI_RACE_POINT(chunk_listed_not_pushed);
             uint32_t line = twi_arena_line(&engine->arena, chunk), head;
             twi_push(&generation->marks.chunks, line, head, chunk->next_marked = head); /* D7, pairs with D8 */
@@ -50,11 +64,49 @@ void twi_dirty_list(tw_engine *engine, struct twi_generation *generation, struct
 }
 
 void twi_dirty_mark(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {
+    struct twi_marking *marking = &twi_thread_slot(twi_thread_self)->marking;
+    struct twi_cell *outer = twi_load_relaxed(&marking->cell); /* the caller may have begun with the same counter */
+    twi_dirty_begin(twi_thread_self, engine, generation, cell);
     uint64_t word = twi_or_acqrel(&cell->local, TWI_DIRTY); /* D1, pairs with D2 */
-    /* another thread has marked it; or sealing looks at every counter itself */
-    if ((word & (TWI_DIRTY | TWI_FROZEN)) != 0) return;
-    TWI_RACE_POINT(dirty_not_marked);
-    twi_dirty_list(engine, generation, cell, meta);
+    /* If DIRTY was set, another thread marks it. If FROZEN was set, sealing looks at every counter itself. */
+    if ((word & (TWI_DIRTY | TWI_FROZEN)) == 0) {
+        TWI_RACE_POINT(dirty_not_marked);
+        twi_dirty_list(engine, generation, cell, meta);
+    }
+    twi_store_release(&marking->cell, outer); /* D9 */
+}
+
+/* ---- marks of threads that have ended ---- */
+
+static bool is_in(tw_engine *engine, uint32_t line, const struct twi_chunk *chunk) {
+    uint32_t wanted = twi_arena_line(&engine->arena, chunk);
+    while (line != 0 && line != wanted) line = ((struct twi_chunk *)twi_arena_at(&engine->arena, line))->next_marked;
+    return line != 0;
+}
+
+/* If the thread with that number has claimed a member and not pushed it, nobody else will. */
+static void take_claims_back(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta,
+                             uint32_t number) {
+    twi_dirty_take_marked(engine); /* a generation that was pushed has no number after that */
+    if (twi_load_relaxed(&generation->marks.listed) == number)
+        (void)twi_swap_acqrel(&generation->marks.listed, 0); /* D4 */
+    if ((meta & TWI_META_OVERFLOW) != 0) return;
+    struct twi_chunk *chunk = twi_cell_chunk(cell, meta);
+    if (twi_load_relaxed(&chunk->listed) == number && !is_in(engine, generation->turn.taken, chunk) &&
+        !is_in(engine, twi_load_acquire(&generation->marks.chunks), chunk)) /* D8, with the links */
+        (void)twi_swap_acqrel(&chunk->listed, 0);                           /* D4 */
+}
+
+void twi_dirty_heal(tw_engine *engine) {
+    twi_check(twi_turn_is_owned(engine));
+    struct twi_thread_slot *slot;
+    for (uint32_t number = 0; (slot = twi_thread_next_ended(engine, &number)) != NULL; twi_thread_let_go(slot)) {
+        struct twi_generation *generation = twi_load_relaxed(&slot->marking.generation);
+        struct twi_cell *cell = twi_load_relaxed(&slot->marking.cell);
+        uint64_t meta = twi_load_relaxed(&cell->meta);
+        take_claims_back(engine, generation, cell, meta, number);
+        twi_dirty_owe(engine, generation, cell, meta);
+    }
 }
 
 void twi_dirty_owe(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {

@@ -171,11 +171,14 @@ tw_status twi_absent_window_status(struct tw_family *family, int64_t unix_ms, in
 enum twi_added twi_place_add(const struct twi_call *call, const struct twi_place *place, int64_t delta,
                              int64_t *local) {
     struct twi_counted counted;
+    twi_dirty_begin(call->self, call->engine, place->generation, place->cell);
     enum twi_added added = twi_stripes_add(place->cell, place->meta, delta, !call->without_sum, call->self, &counted);
-    if (twi_unlikely(added != TWI_ADDED)) return added;
-    twi_contention_mark(call->engine, place->generation, place->cell, place->meta, &counted);
-    *local = counted.local;
-    return TWI_ADDED;
+    if (twi_likely(added == TWI_ADDED)) {
+        twi_contention_mark(call->engine, place->generation, place->cell, place->meta, &counted);
+        *local = counted.local;
+    }
+    twi_dirty_end(call->self);
+    return added;
 }
 
 void twi_place_request_total(const struct twi_call *call, const struct twi_place *place) {
@@ -189,6 +192,8 @@ void twi_place_request_total(const struct twi_call *call, const struct twi_place
     }
     /* The cell may have become striped before it was marked. Then nobody has marked it (dirty.c). */
     uint64_t meta = twi_load_acquire(&cell->meta); /* S2 */
-    if ((meta & TWI_META_STRIPED) != 0 && twi_stripes_mark_requested(cell))
-        twi_dirty_list(call->engine, place->generation, cell, meta);
+    if ((meta & TWI_META_STRIPED) == 0) return;
+    twi_dirty_begin(call->self, call->engine, place->generation, cell);
+    if (twi_stripes_mark_requested(cell)) twi_dirty_list(call->engine, place->generation, cell, meta);
+    twi_dirty_end(call->self);
 }

@@ -83,8 +83,10 @@ static __attribute__((noinline)) tw_status add_to(tw_pin *pin, int64_t delta, in
     uint64_t meta;
     if (twi_unlikely(now_ms < pin->start_ms || now_ms >= pin->end_ms)) goto anew;
     meta = twi_load_relaxed(&cell->meta);
+    twi_dirty_begin(self, engine, pin->generation, cell);
     if (twi_unlikely(twi_stripes_add(cell, meta, delta, view != NULL, self, &counted) != TWI_ADDED)) goto anew;
     twi_contention_mark(engine, pin->generation, cell, meta, &counted);
+    twi_dirty_end(self);
     int64_t count = twi_count_increments(engine, self, 1);
     if (view != NULL)
         *view = twi_view_of(cell, meta, counted.local);
@@ -93,6 +95,7 @@ static __attribute__((noinline)) tw_status add_to(tw_pin *pin, int64_t delta, in
     twi_section_leave(self);
     return TW_OK;
 anew:
+    twi_dirty_end(self);
     twi_section_leave(self);
     return add_anew(pin, delta, view);
 }

@@ -54,10 +54,12 @@ __attribute__((noinline)) static tw_status hot_take_striped(tw_engine *engine, s
                                                             struct twi_thread *self, struct twi_decision *decision) {
     struct twi_taken taken;
     uint64_t meta = twi_load_acquire(&cell->meta); /* S2 */
+    twi_dirty_begin(self, engine, generation, cell);
     tw_status status = twi_slices_take(cell, meta, n, limit, self, &taken);
     decision->view = taken.used;
     decision->bound = taken.bound;
     if (taken.unlisted) twi_dirty_list(engine, generation, cell, meta);
+    twi_dirty_end(self);
     return status;
 }
 

@@ -196,12 +196,15 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(striped)(tw_key key, int6
     tw_family *family = generation->family;
     struct twi_thread *self = twi_thread_self;
     struct twi_counted counted;
-    if (twi_unlikely(twi_stripes_add_anew(cell, delta, view != NULL, self, &counted) != TWI_ADDED)) {
+    if (TWI_HOT_SYNCED) twi_dirty_begin(self, family->engine, generation, cell);
+    bool added = twi_stripes_add_anew(cell, delta, view != NULL, self, &counted) == TWI_ADDED;
+    uint64_t meta = twi_load_relaxed(&cell->meta);
+    if (TWI_HOT_SYNCED && added) twi_contention_mark(family->engine, generation, cell, meta, &counted);
+    if (TWI_HOT_SYNCED) twi_dirty_end(self);
+    if (twi_unlikely(!added)) {
         twi_section_leave(self);
         return twi_add_slow(family, key, delta, view);
     }
-    uint64_t meta = twi_load_relaxed(&cell->meta);
-    if (TWI_HOT_SYNCED) twi_contention_mark(family->engine, generation, cell, meta, &counted);
     if (view != NULL) *view = twi_view_of(cell, meta, counted.local);
     twi_count_increments(family->engine, self, 1);
     twi_section_leave(self);

@@ -41,10 +41,12 @@ static inline tw_status twi_counted_take_striped(const struct twi_call *call, co
                                                  int64_t most, struct twi_decision *decision) {
     struct twi_taken taken;
     uint64_t meta = twi_load_acquire(&place->cell->meta); /* S2: the cell may have become striped after the lookup */
+    twi_dirty_begin(call->self, call->engine, place->generation, place->cell);
     tw_status status = twi_slices_take(place->cell, meta, n, most, call->self, &taken);
     decision->view = taken.used;
     decision->bound = taken.bound;
     if (taken.unlisted) twi_dirty_list(call->engine, place->generation, place->cell, meta);
+    twi_dirty_end(call->self);
     return status;
 }
 

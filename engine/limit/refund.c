@@ -39,8 +39,10 @@ static tw_status lower(const struct twi_call *call, const struct twi_place *plac
         if ((word & TWI_FROZEN) != 0) {
             uint64_t meta = twi_load_acquire(&cell->meta); /* S2 */
             bool unlisted = false;
+            twi_dirty_begin(call->self, call->engine, place->generation, cell);
             tw_status status = twi_slices_put_back(cell, meta, n, least, &unlisted);
             if (unlisted) twi_dirty_list(call->engine, place->generation, cell, meta);
+            twi_dirty_end(call->self);
             return status;
         }
         int64_t value = twi_word_value(word);

@@ -62,17 +62,33 @@ static bool is_alive(pid_t thread) {
     return syscall(SYS_tgkill, getpid(), thread, 0) == 0 || errno != ESRCH;
 }
 
-/* Returns true if the slot's thread has ended, or it has none. Then this thread has the mutex, and nothing is left of
- * that thread. */
-static bool take(struct twi_thread_slot *slot) {
+/* Returns true if the slot's thread has ended, or it has none. Then this thread has the mutex. */
+static bool lock_ended(struct twi_thread_slot *slot) {
     if (!twi_load_acquire(&slot->ready) || !twi_lock_try_robust(&slot->alive)) return false;
     if (slot->unwatched != 0 && is_alive(slot->unwatched)) {
         twi_unlock(&slot->alive);
         return false;
     }
     slot->unwatched = 0;
+    return true;
+}
+
+/* Nothing is left of the thread that has ended. */
+static void clear(struct twi_thread_slot *slot) {
+    twi_store_relaxed(&slot->marking.cell, NULL);
     for (uint32_t i = 0; i < 2 * TWI_WALKS_MAX; i++) twi_store_relaxed(&slot->holds[i / 2][i % 2], 0);
     twi_store_release(&slot->epoch, 0); /* R5, for the thread that has ended: the mutex orders its accesses before */
+}
+
+/* Returns true if the slot is free, and this thread has the mutex. A slot is not free while its thread's marks are not
+ * finished: they need the memory that its epoch keeps, and its number. */
+static bool take(struct twi_thread_slot *slot) {
+    if (!lock_ended(slot)) return false;
+    if (twi_load_relaxed(&slot->marking.cell) != NULL) {
+        twi_unlock(&slot->alive);
+        return false;
+    }
+    clear(slot);
     return true;
 }
 
@@ -232,6 +248,36 @@ bool twi_threads_hold(const void *generation, uintptr_t holds) {
         if (slot_holds(slot, held, mask) && !has_ended(slot)) return true;
     }
     return false;
+}
+
+struct twi_thread_slot *twi_thread_next_ended(const void *engine, uint32_t *number) {
+    uint32_t count = twi_load_relaxed(&twi_domain->slots);
+    while (*number < count) {
+        struct twi_thread_slot *slot = slot_at(++*number);
+        if (twi_load_relaxed(&slot->marking.cell) == NULL || twi_load_relaxed(&slot->marking.engine) != engine ||
+            !lock_ended(slot))
+            continue;
+        /* It ended after these loads, or another thread has the slot since. What its last thread left is seen now. */
+        if (twi_load_relaxed(&slot->marking.cell) != NULL && twi_load_relaxed(&slot->marking.engine) == engine)
+            return slot;
+        twi_unlock(&slot->alive);
+    }
+    return NULL;
+}
+
+void twi_thread_let_go(struct twi_thread_slot *slot) {
+    clear(slot);
+    twi_unlock(&slot->alive);
+}
+
+void twi_threads_forget(const void *engine) {
+    uint32_t count = twi_load_relaxed(&twi_domain->slots);
+    for (uint32_t number = 1; number <= count; number++) {
+        struct twi_marking *marking = &slot_at(number)->marking;
+        if (twi_load_relaxed(&marking->engine) != engine) continue;
+        twi_store_relaxed(&marking->cell, NULL);
+        twi_store_relaxed(&marking->engine, NULL);
+    }
 }
 
 static _Atomic int refusal;

@@ -63,11 +63,18 @@ struct twi_thread {
 
 #define TWI_WALKS_MAX 2u /* of a thread, one within a visitor of the other */
 
+/* The counter that a thread is marking (dirty.c). If the thread ends meanwhile, the turn of that engine finishes the
+ * marks. `cell` is NULL while the thread marks none. */
+struct twi_marking {
+    _Atomic(void *) engine, generation, cell;
+};
+
 struct twi_thread_slot {
     alignas(2 * TWI_LINE_BYTES) _Atomic uint64_t epoch; /* 0 means outside of any section */
     /* The generations that its walks need, also between two sections. TWI_HOLDS_TABLE is added for a generation whose
      * table is needed, too. */
     _Atomic uintptr_t holds[TWI_WALKS_MAX][2];
+    struct twi_marking marking;
     alignas(TWI_LINE_BYTES) pthread_mutex_t alive; /* its thread has it */
     _Atomic bool ready;                            /* the mutex is made */
     /* 0, or the number of a thread whose end the kernel does not report. It has the slot without having the mutex. */
@@ -112,6 +119,11 @@ TWI_INLINE void twi_thread_use_shard(struct twi_thread *self, uint32_t shard) {
 
 TWI_INLINE struct twi_thread_slot *twi_thread_slot(struct twi_thread *self) {
     return (struct twi_thread_slot *)(void *)((char *)self + TWI_SLOTS_BEHIND);
+}
+
+/* 1 to TWI_THREADS_MAX. No other thread has this number while anything of this one is left. */
+TWI_INLINE uint16_t twi_thread_number(struct twi_thread *self) {
+    return (uint16_t)(((uintptr_t)twi_thread_slot(self) - (uintptr_t)twi_domain) / sizeof(struct twi_thread_slot));
 }
 
 TWI_INLINE struct twi_thread *twi_thread_here(void) {
@@ -211,6 +223,12 @@ uint64_t twi_epoch_oldest(void);
 /* Returns true if a thread that lives holds this generation (walk.c), or its table if `holds` is TWI_HOLDS_TABLE. NULL
  * means any. Memory that was unlinked, and whose stamp is reached, gets no new holds. */
 bool twi_threads_hold(const void *generation, uintptr_t holds);
+/* Returns the next slot after *number whose thread ended while it marked a counter of this engine, or NULL. The slot is
+ * locked until twi_thread_let_go(), which frees it. Until then the section of that thread is open. */
+struct twi_thread_slot *twi_thread_next_ended(const void *engine, uint32_t *number);
+void twi_thread_let_go(struct twi_thread_slot *slot);
+/* The engine ends. No thread marks a counter of it any more. */
+void twi_threads_forget(const void *engine);
 /* Returns false if the kernel does not report the end of this thread. Then the turn asks for each such thread. */
 bool twi_thread_is_watched(struct twi_thread *self);
 

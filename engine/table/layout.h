@@ -82,13 +82,14 @@ static_assert(offsetof(struct twi_node, not_a_leaf) == offsetof(struct twi_leaf,
 struct twi_chunk {
     _Atomic uint64_t owed; /* in the turn's list of chunks: the line of the next chunk | TWI_CHUNK_OWED */
     _Atomic uint32_t used; /* how many records were handed out; may exceed capacity */
-    uint32_t capacity;
     uint32_t older;      /* the line of the previous chunk of the same kind */
     uint32_t generation; /* line */
     uint32_t next_marked;
-    _Atomic uint8_t listed; /* the chunk is in its generation's list of marked chunks */
-    uint8_t kind;
+    /* The chunk is in its generation's list of marked chunks, or will be: the number of the thread that pushes it. */
+    _Atomic uint16_t listed;
+    uint16_t capacity;
     uint16_t lines; /* the number of lines of the whole chunk; 0 means that the chunk is a part of an area */
+    uint8_t kind;
     _Atomic uint64_t marks[TWI_CHUNK_MARKS];
 };
 static_assert(sizeof(struct twi_chunk) == TWI_LINE_BYTES, "records follow in the next line");
@@ -131,7 +132,7 @@ enum twi_phase { TWI_OPEN = 0, TWI_CLOSED, TWI_SEALING, TWI_SEALED, TWI_DRAINED,
 struct twi_generation_marks {
     _Atomic uint32_t chunks; /* newest marked chunk */
     uint32_t next;           /* next generation on the engine's list */
-    _Atomic uint8_t listed;
+    _Atomic uint16_t listed; /* the generation is in that list, or will be, same as twi_chunk.listed */
     _Atomic uint8_t overflow;
 };
 

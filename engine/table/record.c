@@ -103,7 +103,7 @@ void twi_chunk_begin(struct twi_arena *arena, struct twi_generation *generation,
                      uint32_t lines) {
     bool synced = generation->synced;
     uint32_t capacity = kind == 0 && synced ? (lines - 1) / 3 * 2 : (lines - 1) / twi_kinds[kind].lines;
-    chunk->capacity = synced && capacity > TWI_CHUNK_MARKS * 64 ? TWI_CHUNK_MARKS * 64 : capacity;
+    chunk->capacity = (uint16_t)(synced && capacity > TWI_CHUNK_MARKS * 64 ? TWI_CHUNK_MARKS * 64 : capacity);
     chunk->kind = (uint8_t)kind;
     chunk->lines = (uint16_t)lines;
     chunk->generation = twi_arena_line(arena, generation);

@@ -169,6 +169,7 @@ void twi_turn_run(tw_engine *engine) {
     twi_reserve_local_turn(engine);
     twi_gauge_turn(engine);
     twi_clock_tick();
+    twi_dirty_heal(engine);
     if (engine->here->remote.sync != NULL) engine->here->remote.driver->turn(engine->here->remote.sync);
     if (engine->here->remote.sync != NULL) twi_dirty_sample(engine);
     twi_clock_tick();

@@ -4,10 +4,14 @@
 // Left out: what drivers return, the turn's own lists (`owed`: only the turn touches them), the overflow counter, room
 // that runs out, sorting; the window's words are two chunks of two counters.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   engine/count/dirty.c:list_generation 949799331ee2
+//   engine/count/dirty.c:list_generation b478403cd345
+//   engine/count/dirty.c:claim 0
+//   engine/count/dirty.c:is_in 0
+//   engine/count/dirty.c:take_claims_back 0
+//   engine/count/dirty.c:twi_dirty_heal 0
 //   engine/count/dirty.c:set_bit e40df7ba745a
-//   engine/count/dirty.c:twi_dirty_list 00257dc31dd9
-//   engine/count/dirty.c:twi_dirty_mark decc38e3019a
+//   engine/count/dirty.c:twi_dirty_list bf6924d52be8
+//   engine/count/dirty.c:twi_dirty_mark b30bbb091e0a
 //   engine/count/dirty.c:twi_dirty_take_marked cfa608c83c73
 //   engine/turn/collect.c:make_distinct c7602e071abe
 //   engine/turn/collect.c:make_item 9334bcc1eaf0
@@ -40,8 +44,12 @@ struct marks {
     rl::var<unsigned> generation_next_marked;
     rl::atomic<unsigned> engine_marked; // newest marked window: 1, or none
     bool naps, distinct;
+    // A thread that ends in between. Its slot: the counter that it marks (chunk and counter, 0: none); the mutex.
+    rl::atomic<unsigned> marking, ended;
+    unsigned mortal, last; // the thread, and the step that is its last one
     // the turn's own
     unsigned taken;
+    bool owed[CHUNKS + 1], healed;
     bool pending;
     unsigned collected;
 
@@ -58,8 +66,11 @@ struct marks {
         twi_store_relaxed(&generation_marked, 0u);
         twi_store_relaxed(&generation_listed, 0u);
         twi_store_relaxed(&engine_marked, 0u);
-        taken = collected = 0;
-        pending = naps = distinct = false;
+        twi_store_relaxed(&marking, 0u);
+        twi_store_relaxed(&ended, 0u);
+        for (unsigned i = 0; i <= CHUNKS; i++) owed[i] = false;
+        taken = collected = mortal = last = 0;
+        pending = naps = distinct = healed = false;
     }
     // TWI_RACE_POINT: now and then a thread stalls here while the others go on.
     void race_point() {
@@ -69,39 +80,57 @@ struct marks {
 
     // ---- dirty.c
 
-    void list_generation() {
-        if (twi_swap_acqrel(&generation_listed, 1u, D3) != 0) return;
+    bool ends(unsigned self, unsigned step) const {
+        return self != 0 && self == mortal && step > last;
+    }
+    bool claim(rl::atomic<unsigned> *listed, unsigned self) {
+        unsigned none = 0, own = is_weak(D11, STEP) ? 1 : self + 1; // D11 step: the same number for all
+        while (!twi_cas_acqrel(listed, &none, own, D3)) {
+            if (is_weak(D10, STEP)) return false; // D10 step: a failed comparison alone
+            if (twi_or_acqrel(listed, 0u, D10) != 0) return false;
+            none = 0;
+        }
+        return true;
+    }
+    void list_generation(unsigned self) {
+        if (ends(self, 4) || !claim(&generation_listed, self) || ends(self, 5)) return;
         race_point(); // window_listed_not_pushed
         unsigned head = twi_load_relaxed(&engine_marked);
         do {
             VAR(generation_next_marked) = head;
         } while (!twi_cas_weak_acqrel(&engine_marked, &head, 1u, D7));
     }
-    void list_cell(unsigned number, unsigned index) {
+    void list_cell(unsigned number, unsigned index, unsigned self) {
         chunk *chunk = &chunks[number];
-        if (is_weak(D3, STEP)) push_chunk(number); // D3 step: listed before the content is there
+        if (ends(self, 1)) return;
+        if (is_weak(D3, STEP)) push_chunk(number, self); // D3 step: listed before the content is there
         (void)twi_or_acqrel(&chunk->bits, 1u << index, D5);
-        if (!is_weak(D3, STEP)) push_chunk(number);
-        list_generation();
+        if (!is_weak(D3, STEP)) push_chunk(number, self);
+        list_generation(self);
     }
-    void push_chunk(unsigned number) {
+    void push_chunk(unsigned number, unsigned self) {
         chunk *chunk = &chunks[number];
-        if (twi_swap_acqrel(&chunk->listed, 1u, D3) != 0) return;
+        if (ends(self, 2) || !claim(&chunk->listed, self) || ends(self, 3)) return;
         unsigned head = twi_load_relaxed(&generation_marked);
         do {
             VAR(chunk->next_marked) = head;
         } while (!twi_cas_weak_acqrel(&generation_marked, &head, number, D7));
     }
-    void mark(unsigned number, unsigned index) {
-        if (is_weak(D1, STEP)) list_cell(number, index); // D1 step: marked before DIRTY
+    void mark(unsigned number, unsigned index, unsigned self) {
+        if (self != 0 && self == mortal && !is_weak(D9, STEP)) // D9 step: it does not say what it marks
+            twi_store_release(&marking, number * CELLS + index, D9);
+        if (is_weak(D1, STEP)) list_cell(number, index, self); // D1 step: marked before DIRTY
+        if (ends(self, 0)) return;
         unsigned word = twi_or_acqrel(&chunks[number].cells[index].local, (unsigned)DIRTY, D1);
-        if ((word & (DIRTY | FROZEN)) != 0) return;
-        race_point(); // dirty_not_marked
-        if (!is_weak(D1, STEP)) list_cell(number, index);
+        if ((word & (DIRTY | FROZEN)) == 0) {
+            race_point(); // dirty_not_marked
+            if (!is_weak(D1, STEP)) list_cell(number, index, self);
+        }
+        if (self != 0 && self == mortal && !ends(self, 6)) twi_store_release(&marking, 0u, D9);
     }
-    void add(unsigned number, unsigned index) {
+    void add(unsigned number, unsigned index, unsigned self = 0) {
         unsigned word = twi_add_relaxed(&chunks[number].cells[index].local, 1u << COUNT_SHIFT);
-        if ((word & DIRTY) == 0) mark(number, index);
+        if ((word & DIRTY) == 0) mark(number, index, self);
     }
 
     void raise(unsigned number, unsigned index, unsigned value) {
@@ -109,7 +138,7 @@ struct marks {
         unsigned before = twi_load_relaxed(at);
         while (before < value &&
                !at->compare_exchange_weak(before, value, rl::mo_relaxed, $, rl::mo_relaxed, $)) {}
-        if (before < value) mark(number, index);
+        if (before < value) mark(number, index, 0);
     }
 
     // ---- dirty.c, collect.c
@@ -149,7 +178,37 @@ struct marks {
         for (unsigned index = 0; index < CELLS; index++)
             if ((bits >> index & 1) != 0) distinct ? make_distinct(&chunk->cells[index]) : make_item(&chunk->cells[index]);
     }
+    // ---- dirty.c: marks of a thread that has ended
+
+    bool is_in(unsigned line, unsigned wanted) {
+        while (line != 0 && line != wanted) line = VAR(chunks[line].next_marked);
+        return line != 0;
+    }
+    void take_claims_back(unsigned number, unsigned own) {
+        take_marked_generations();
+        if (twi_load_relaxed(&generation_listed) == own) (void)twi_swap_acqrel(&generation_listed, 0u, D4);
+        chunk *chunk = &chunks[number];
+        if (twi_load_relaxed(&chunk->listed) == own && !is_in(taken, number) &&
+            !is_in(twi_load_acquire(&generation_marked, D8), number))
+            (void)twi_swap_acqrel(&chunk->listed, 0u, D4);
+    }
+    void heal() {
+        if (healed || twi_load_acquire(&ended, NONE) == 0) return; // the mutex of the slot
+        healed = true;
+        unsigned cell = twi_load_relaxed(&marking);
+        if (cell == 0) return;
+        unsigned number = cell / CELLS, index = cell % CELLS;
+        take_claims_back(number, is_weak(D11, STEP) ? 1 : mortal + 1);
+        (void)twi_or_acqrel(&chunks[number].bits, 1u << index, D5); // twi_dirty_owe()
+        owed[number] = pending = true;
+    }
+
     chunk *next_chunk() {
+        for (unsigned i = 1; i <= CHUNKS; i++)
+            if (owed[i]) {
+                owed[i] = false;
+                return &chunks[i];
+            }
         if (taken == 0 && twi_load_relaxed(&generation_marked) != 0)
             taken = twi_swap_acqrel(&generation_marked, 0u, D8);
         if (taken == 0) return NULL;
@@ -246,6 +305,38 @@ struct turning : rl::test_suite<turning, 3> {
     }
 };
 
+// A thread ends after any of its marks, beside a living adder. The turn finishes its marks when it sees the end, and two
+// passes later nothing is left.
+struct healing : rl::test_suite<healing, 3> {
+    marks m;
+    void before() {
+        m.begin();
+        m.naps = true;
+        m.mortal = 1;
+        m.last = rl::rand(7);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            m.add(1, 0, 1);
+            twi_store_release(&m.ended, 1u, NONE);
+        } else if (index == 1) {
+            m.add(1, 1, 2);
+            m.add(1, 0, 2);
+            m.add(2, 0, 2);
+        } else {
+            for (int i = 0; i < 4; i++) {
+                m.heal();
+                m.collect();
+            }
+        }
+    }
+    void after() {
+        m.heal();
+        for (int i = 0; i < 2; i++) m.collect();
+        RL_ASSERT(m.collected == 4);
+    }
+};
+
 // A flush: what had returned before the ticket is collected by the pass after the grace period, although an adder of
 // after the ticket may stall between `listed` and its push. E10.
 struct flushing : rl::test_suite<flushing, 4> {
@@ -317,12 +408,19 @@ int main() {
          "a push stores the number of the next piece; the taker sees all pushes by their release sequence"},
         {D8, RELEASE, "an empty list tells nobody anything; what was read of its links is ordered by D4"},
     };
-    const model_mutant turn[] = {{D3, RELEASE, NULL}, {D4, ACQUIRE, NULL}};
+    const model_mutant turn[] = {
+        {D3, RELEASE, "who claims a member pushes it, and the push (D7) releases; who does not, releases by D10"},
+        {D4, ACQUIRE, NULL},
+        {D10, STEP, NULL},
+        {D10, RELEASE, NULL},
+    };
     const model_mutant merge[] = {{D2, STEP, NULL}, {D1, RELEASE, NULL}, {D2, ACQUIRE, NULL}};
     const model_mutant flush[] = {{R2, STEP, NULL}, {D8, STEP, NULL}, {R5, RELEASE, NULL}, {R6, ACQUIRE, NULL}};
+    const model_mutant heal[] = {{D9, STEP, NULL}, {D10, STEP, NULL}, {D11, STEP, NULL}, {D4, STEP, NULL}};
     int wrong = MODEL_RUN(collecting, "collecting", 50000, full);
     wrong += MODEL_RUN(merging, "merging", 50000, merge);
     wrong += MODEL_RUN(turning, "two passes", 100000, turn);
+    wrong += MODEL_RUN(healing, "a thread that ends", 50000, heal);
     wrong += MODEL_RUN(flushing, "flushing", 200000, flush);
     return wrong != 0;
 }

@@ -31,7 +31,7 @@ enum model_label {
     X(AN1) X(AN2) X(AN3) X(AN4) X(AN5) X(AN6) X(AN7) X(AN8) \
     X(B1) X(B2) X(B3) X(B4) X(B5) X(B6) X(B7) \
     X(C1) X(C2) \
-    X(D1) X(D2) X(D3) X(D4) X(D5) X(D6) X(D7) X(D8) \
+    X(D1) X(D2) X(D3) X(D4) X(D5) X(D6) X(D7) X(D8) X(D9) X(D10) X(D11) \
     X(E1) X(E2) \
     X(F1) X(F2) \
     X(H1) X(H2) \
