@@ -62,6 +62,28 @@ static bool is_alive(pid_t thread) {
     return syscall(SYS_tgkill, getpid(), thread, 0) == 0 || errno != ESRCH;
 }
 
+/* ThreadSanitizer does not know that the kernel orders all accesses of a thread before it frees the thread's robust
+ * mutexes. For it alone, a thread says that it ends. */
+#if TWI_EPOCH_SEES_FENCES
+static void end_visibly(struct twi_thread_slot *slot) {
+    (void)slot;
+}
+#else
+static pthread_key_t end_key;
+static pthread_once_t end_key_made = PTHREAD_ONCE_INIT;
+
+static void say_end(void *slot) {
+    twi_store_release(&((struct twi_thread_slot *)slot)->ready, true);
+}
+static void make_end_key(void) {
+    (void)pthread_key_create(&end_key, say_end);
+}
+static void end_visibly(struct twi_thread_slot *slot) {
+    (void)pthread_once(&end_key_made, make_end_key);
+    (void)pthread_setspecific(end_key, slot);
+}
+#endif
+
 /* Returns true if the slot's thread has ended, or it has none. Then this thread has the mutex. */
 static bool lock_ended(struct twi_thread_slot *slot) {
     if (!twi_load_acquire(&slot->ready) || !twi_lock_try_robust(&slot->alive)) return false;
@@ -70,6 +92,7 @@ static bool lock_ended(struct twi_thread_slot *slot) {
         return false;
     }
     slot->unwatched = 0;
+    (void)twi_load_acquire(&slot->ready); /* for ThreadSanitizer, see end_visibly() */
     return true;
 }
 
@@ -196,6 +219,7 @@ struct twi_thread *twi_thread_register(void) {
     struct twi_thread *self = record_at(number);
     *self = (struct twi_thread){.process = twi_load_relaxed(&process_number)};
     twi_thread_use_shard(self, number <= TWI_SHARD_ASIDE ? number - 1 : TWI_SHARD_SHARED);
+    end_visibly(slot);
     self->mark = TWI_THREAD_MARK;
     twi_thread_self = self;
     return self;

@@ -303,6 +303,48 @@ static void a_marker_that_stalls_before_it_lists_its_window_delays_no_window(voi
     check_stalled_marker("window_listed_not_pushed");
 }
 
+static void end_here(void) {
+    pthread_exit(NULL);
+}
+
+static void *run_until_the_end(void *arg) {
+    struct job *job = arg;
+    stop_at = job->errand.stop_at;
+    call_at = end_here;
+    run_job(&job->errand);
+    return arg;
+}
+
+/* Goal: a thread ends between two marks. Its count, later ones of that counter and those of its neighbours are sent
+ * without waiting for the window's end; the next thread has its slot. Method: it ends at each race point of marking. */
+static void a_thread_that_ends_between_two_marks_hides_no_count(void **state) {
+    (void)state;
+    static const char *const points[] = {"dirty_not_marked", "bit_set_chunk_not_listed", "chunk_listed_not_pushed",
+                                         "window_listed_not_pushed"};
+    struct rig rig;
+    rig_open(&rig, true);
+    int64_t sum = 0;
+    for (size_t i = 0; i < 2 * sizeof points / sizeof *points; i++) {
+        rig_add(&rig, 1, 5);
+        rig_turns(&rig, 3);
+        assert_i64_equal(fake_driver_sum(), sum += 5);
+        uint32_t slots = twi_load_relaxed(&twi_domain->slots);
+        struct job job = {.errand.stop_at = points[i % 4], .family = rig.family, .key = 1, .delta = 7};
+        pthread_t thread;
+        void *answer;
+        assert_int_equal(pthread_create(&thread, NULL, run_until_the_end, &job), 0);
+        pthread_join(thread, &answer);
+        if (answer != NULL) fail_msg("%zu: it did not come to %s", i, job.errand.stop_at);
+        for (uint32_t key = 1; key < 10; key++) rig_add(&rig, key, 100);
+        rig_turns(&rig, 3);
+        assert_i64_equal(fake_driver_sum(), sum += 7 + 900);
+        assert_true(i == 0 || twi_load_relaxed(&twi_domain->slots) == slots);
+        uint64_t stamp = twi_epoch_stamp();
+        assert_true(stamp < twi_epoch_reached());
+    }
+    assert_status(tw_close(rig.engine, 100), TW_OK);
+}
+
 /* Goal: the ticket of tw_flush covers every window, even if adders keep marking the one that is collected first (trap
  * E10). Method: two families have unsent counts; while the first is being collected, an add marks it again. */
 static struct rig *marking_rig;
@@ -949,6 +991,7 @@ int main(void) {
         cmocka_unit_test(a_marker_that_stalls_after_its_bit_delays_no_window),
         cmocka_unit_test(a_marker_that_stalls_before_it_lists_its_chunk_delays_no_window),
         cmocka_unit_test(a_marker_that_stalls_before_it_lists_its_window_delays_no_window),
+        cmocka_unit_test(a_thread_that_ends_between_two_marks_hides_no_count),
         cmocka_unit_test(a_flush_is_not_done_before_all_windows_were_collected),
         cmocka_unit_test(a_flush_does_not_rely_on_marks_of_threads_that_came_after_it),
         cmocka_unit_test(an_opener_that_stalls_delays_no_window),
