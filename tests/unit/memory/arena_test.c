@@ -230,7 +230,7 @@ static void processes_never_hold_the_same_piece(void **state) {
     pid_t children[3];
     fflush(NULL);
     for (uint64_t i = 0; i < 3; i++) {
-        struct taker taker = {.arena = arena, .seed = test_seed() + i + 1, .steps = test_scale(20000)};
+        struct taker taker = {.arena = arena, .seed = test_seed() + i + 1, .steps = test_scale(5000)};
         children[i] = fork();
         assert_true(children[i] >= 0);
         if (children[i] != 0) continue;
