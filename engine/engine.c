@@ -357,7 +357,8 @@ tw_status tw_open(const tw_options *options, tw_engine **engine) {
 
 tw_status tw_stop(tw_engine *engine) {
     twi_check(engine != NULL);
-    (void)twi_thread_here(); /* in a forked child: renews the engine before it is stopped */
+    const struct twi_thread *self = twi_thread_here(); /* in a forked child: renews the engine before it is stopped */
+    if (self != NULL) twi_store_relaxed(&engine->life.stopped_in, self->process);
     twi_store_release(&engine->life.stopped, true);
     twi_store_release(&engine->life.gate, true);
     if (engine->here->remote.sync != NULL && engine->here->remote.driver->ask_stop != NULL)

@@ -58,6 +58,7 @@ PAGES = [
     ("tw_request", "calls that answer later, for event loops",
      "chapter 16, tw_request, tw_request_init, tw_request_cancel, tw_queue_open, tw_queue_fd, tw_queue_run, tw_queue_close, "
      "tw_acquire_async"),
+    ("tw_save", "counts of a process without Redis, carried over a planned restart", "chapter 17, tw_save, tw_load"),
 ]
 
 

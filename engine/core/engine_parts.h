@@ -134,6 +134,8 @@ struct twi_life {
     _Atomic bool gate;    /* the engine is stopped or broken, so no call uses the hot path */
     _Atomic bool broken;  /* a forked child whose engine could not be renewed */
     bool opening;         /* the engine is being made, and no other thread can reach it */
+    /* twi_thread.process of the thread that stopped it; a forked child has another */
+    _Atomic uint32_t stopped_in;
 };
 
 /* The state of the turn's collection for Redis. Any thread uses `marked`; the turn owns the rest. */

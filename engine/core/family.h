@@ -226,6 +226,7 @@ struct tw_family {
     _Atomic uint32_t arrivals; /* generations that the turn has not yet seen */
     /* operations that are not given back (operation.h); the family is not freed before they are */
     _Atomic uint32_t started;
+    _Atomic bool has_slots; /* tw_hold() took a slot without Redis: its counts end with the process (engine/save.c) */
     _Atomic int64_t eviction_epoch; /* the current epoch of idle eviction; raised by the turn */
     struct twi_family_overshoot overshoot;
     struct twi_family_requests requests;

@@ -49,16 +49,30 @@ static bool show_overflow(void *ctx, const tw_count *spill) {
     return each->wants != NULL || (spill->local == 0 && spill->view == 0) || each->visit(each->ctx, spill);
 }
 
+/* The caller has set `wants`. */
+static tw_status show(struct each *each, bool at_end, tw_family *family, int64_t unix_ms,
+                      bool (*visit)(void *ctx, const tw_count *count), void *ctx) {
+    each->visit = visit;
+    each->ctx = ctx;
+    each->self = twi_thread_here();
+    each->used = 0;
+    const struct twi_walker walker = {
+        .ctx = each, .at_end = at_end, .take = copy, .rest = show_buffer, .end = show_overflow};
+    return twi_walk(family, unix_ms, &walker);
+}
+
 tw_status twi_each_wanted(tw_family *family, int64_t unix_ms, bool (*wants)(void *ctx, tw_key key),
                           bool (*visit)(void *ctx, const tw_count *count), void *ctx) {
     struct each each; /* the buffer is not cleared */
     each.wants = wants;
-    each.visit = visit;
-    each.ctx = ctx;
-    each.self = twi_thread_here();
-    each.used = 0;
-    const struct twi_walker walker = {.ctx = &each, .take = copy, .rest = show_buffer, .end = show_overflow};
-    return twi_walk(family, unix_ms, &walker);
+    return show(&each, false, family, unix_ms, visit, ctx);
+}
+
+tw_status twi_each_at_end(tw_family *family, int64_t unix_ms, bool (*visit)(void *ctx, const tw_count *count),
+                          void *ctx) {
+    struct each each;
+    each.wants = NULL;
+    return show(&each, true, family, unix_ms, visit, ctx);
 }
 
 tw_status tw_each(tw_family *family, int64_t unix_ms, bool (*visit)(void *ctx, const tw_count *count), void *ctx) {

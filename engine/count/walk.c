@@ -172,7 +172,8 @@ tw_status twi_walk(tw_family *family, int64_t unix_ms, const struct twi_walker *
     struct twi_thread *self = twi_thread_here();
     if (self == NULL) return twi_refuse_for(TWI_WHY_THREAD);
     if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
-    if (twi_load_relaxed(&engine->life.stopped) && !self->in_hook) return twi_refuse(TW_ERR_CLOSED, NULL);
+    if (twi_load_relaxed(&engine->life.stopped) && !self->in_hook && !walker->at_end)
+        return twi_refuse(TW_ERR_CLOSED, NULL);
     int64_t now_ms = twi_clock_now_ms(&engine->clock), at_ms = unix_ms == TW_NOW ? now_ms : unix_ms;
     if (unix_ms != TW_NOW && !family->kind.has_starts && family->kind.from_first)
         return twi_refuse(TW_ERR_MODE,

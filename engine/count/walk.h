@@ -13,6 +13,7 @@
 
 struct twi_walker {
     void *ctx;
+    bool at_end; /* also after tw_stop() */
     /* From here on the generations of the walk are kept. Called outside of any section. Returns false to end the
      * walk. May be NULL. */
     bool (*begin)(void *ctx, struct twi_generation *const *generations, size_t count);

@@ -32,6 +32,7 @@ static tw_status begin_hold(tw_family *family, tw_key key, int64_t limit, tw_ver
 static tw_status hold_locally(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
     twi_check(!family->kind.synced);
     tw_status status = tw_acquire(family, key, 1, limit, verdict);
+    if (status == TW_OK && !twi_load_relaxed(&family->has_slots)) twi_store_relaxed(&family->has_slots, true);
     if (status != TW_OK || verdict->decided_by != TW_BY_FULL) return status;
     verdict->allowed = 0; /* it was admitted but not counted, so it could not be released */
     return twi_refuse_for(TWI_WHY_FULL);

@@ -62,6 +62,21 @@ void twi_reserve_push(tw_engine *engine, struct twi_reservation *entry) {
     set_first(engine, meld(engine, engine->here->reservations->due, twi_arena_line(&engine->arena, entry)));
 }
 
+/* The entry that comes next: the one below, or else the right child of the nearest one above that still has it to
+ * come. */
+static uint32_t next_in_heap(const tw_engine *engine, uint32_t line) {
+    const struct twi_reservation *entry = at(engine, line);
+    if (entry->left != 0) return entry->left; /* there is no right child without a left one */
+    for (uint32_t above = entry->parent; above != 0; line = above, above = at(engine, above)->parent)
+        if (at(engine, above)->left == line && at(engine, above)->right != 0) return at(engine, above)->right;
+    return 0;
+}
+
+void twi_reserve_visit(tw_engine *engine, void (*visit)(void *ctx, const struct twi_reservation *entry), void *ctx) {
+    for (uint32_t line = engine->here->reservations->due; line != 0; line = next_in_heap(engine, line))
+        visit(ctx, at(engine, line));
+}
+
 void twi_reserve_take_out(tw_engine *engine, struct twi_reservation *entry) {
     twi_check(entry->rank != 0);
     twi_check(engine->here->reservations->due != 0);

@@ -69,6 +69,8 @@ TWI_INLINE tw_key twi_reservation_buyer(const struct twi_reservation *entry) {
 /* The heap. The entry to examine first; NULL means none. */
 struct twi_reservation *twi_reserve_first(tw_engine *engine);
 void twi_reserve_push(tw_engine *engine, struct twi_reservation *entry);
+/* Visits the entries in the heap, in no particular order. `visit` changes nothing. */
+void twi_reserve_visit(tw_engine *engine, void (*visit)(void *ctx, const struct twi_reservation *entry), void *ctx);
 /* Takes an entry out of the heap, wherever it is. */
 void twi_reserve_take_out(tw_engine *engine, struct twi_reservation *entry);
 

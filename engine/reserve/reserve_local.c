@@ -58,21 +58,23 @@ static struct twi_reservation *find_buyer(const struct twi_reserve_request *requ
 /* ---- units that go back ---- */
 
 /* If the window takes no more units, its units end with it. That is no late count. */
-static void put_back(const struct twi_reservation *entry) {
+static tw_status put_back(const struct twi_reservation *entry) {
     twi_check(entry->n > 0);
     tw_family *family = entry->family;
-    if (!family->kind.has_starts)
-        (void)tw_add(family, twi_reservation_key(entry), -entry->n, NULL);
-    else if (twi_family_takes_until(family, entry->end_ms) > twi_clock_now_ms(&family->engine->clock))
-        (void)tw_add_at(family, twi_reservation_key(entry), -entry->n, entry->start_ms, NULL);
+    if (!family->kind.has_starts) return tw_add(family, twi_reservation_key(entry), -entry->n, NULL);
+    if (twi_family_takes_until(family, entry->end_ms) <= twi_clock_now_ms(&family->engine->clock)) return TW_OK;
+    return tw_add_at(family, twi_reservation_key(entry), -entry->n, entry->start_ms, NULL);
 }
 
-static void take_back(tw_engine *engine, struct twi_reservation *entry) {
+/* Returns false if the engine has stopped, and takes no count. The reservation stays as it is, so that tw_save() knows
+ * of its units. */
+static bool take_back(tw_engine *engine, struct twi_reservation *entry) {
     twi_check(entry->state == TWI_HELD);
+    if (put_back(entry) == TW_ERR_CLOSED) return false;
     entry->state = TWI_RETURNED;
     twi_reserve_unlink_buyer(engine, entry);
-    put_back(entry);
     twi_stat_add(engine, offsetof(tw_stats, reservations_held), -1);
+    return true;
 }
 
 /* Called when its family is closed. Its units are not given back, because no caller can request them any more. */
@@ -89,7 +91,10 @@ static void wake(tw_engine *engine, struct twi_reservation *entry, int64_t mono_
         return;
     }
     if (entry->state == TWI_HELD) {
-        take_back(engine, entry);
+        if (!take_back(engine, entry)) { /* it stays */
+            twi_reserve_push(engine, entry);
+            return;
+        }
         twi_port_count(engine, reservations_expired, 1);
     }
     if (entry->state == TWI_RETURNED) {
@@ -248,8 +253,7 @@ tw_status twi_reserve_local_confirm(tw_engine *engine, const struct twi_token *t
     if (status != TW_OK) return status;
     struct twi_reservation *entry = find(engine, token->serial);
     if (entry != NULL && entry->state == TWI_HELD && entry->due_ms <= mono_ms) {
-        take_back(engine, entry); /* the turn forgets the entry */
-        twi_port_count(engine, reservations_expired, 1);
+        if (take_back(engine, entry)) twi_port_count(engine, reservations_expired, 1); /* the turn forgets the entry */
     } else if (entry != NULL && entry->state == TWI_HELD) {
         entry->state = TWI_SOLD;
         twi_stat_add(engine, offsetof(tw_stats, reservations_held), -1);
@@ -266,10 +270,11 @@ tw_status twi_reserve_local_cancel(tw_engine *engine, const struct twi_token *to
     tw_status status = begin_with_token(engine, token, &mono_ms);
     if (status != TW_OK) return status;
     struct twi_reservation *entry = find(engine, token->serial);
-    if (entry != NULL && entry->state == TWI_HELD) take_back(engine, entry);
-    status = entry != NULL && entry->state == TWI_SOLD
-                 ? twi_refuse(TW_ERR_LATE, "token: its units are sold; they go back by tw_add() of a negative delta")
-                 : TW_OK;
+    bool is_stopped = entry != NULL && entry->state == TWI_HELD && !take_back(engine, entry);
+    if (is_stopped)
+        status = twi_refuse(TW_ERR_CLOSED, NULL);
+    else if (entry != NULL && entry->state == TWI_SOLD)
+        status = twi_refuse(TW_ERR_LATE, "token: its units are sold; they go back by tw_add() of a negative delta");
     twi_unlock(&engine->here->reservations->lock);
     return status;
 }
@@ -410,7 +415,10 @@ void twi_reserve_local_turn(tw_engine *engine) {
     /* with Redis, sync fetches the due entries */
     bool due = !engine->life.has_redis && twi_load_relaxed(&reservations->next_ms) <= engine->turn.mono_ms;
     if ((!due && !twi_load_relaxed(&reservations->tidies)) || !twi_lock_try(&reservations->lock)) return;
-    if (due) (void)take_back_due(engine, engine->turn.mono_ms, TURN_MAX);
+    if (due && twi_load_acquire(&engine->life.stopped))
+        twi_store_relaxed(&reservations->next_ms, INT64_MAX); /* what expires from here on stays in the book */
+    else if (due)
+        (void)take_back_due(engine, engine->turn.mono_ms, TURN_MAX);
     tidy(engine);
     twi_unlock(&reservations->lock);
 }
