@@ -225,11 +225,15 @@ tw_status twi_load_add(struct twi_loading *loading, tw_key key, int64_t count) {
 
 /* ---- the end ---- */
 
+/* A family that was open before that window ended may hold it, without counts. Then there is no place for this one. */
 static void show_hidden(struct twi_loading *loading) {
     twi_section_enter(twi_thread_self);
     for (uint32_t i = 0; i < loading->hidden_count; i++) {
         loading->hidden[i]->turn.hook_done = true;
-        if (twi_window_publish(loading->hidden[i]->family, loading->hidden[i])) loading->hidden[i] = NULL;
+        if (twi_window_publish(loading->hidden[i]->family, loading->hidden[i]))
+            loading->hidden[i] = NULL;
+        else
+            twi_port_count(loading->engine, load_skipped, (int64_t)twi_load_relaxed(&loading->hidden[i]->keys));
     }
     twi_section_leave(twi_thread_self);
 }

@@ -167,6 +167,12 @@ class engine {
     tw_status stop() noexcept {
         return held ? tw_stop(held) : TW_ERR_CLOSED;
     }
+    tw_status save(const char *path) noexcept {
+        return held ? tw_save(held, path) : TW_ERR_CLOSED;
+    }
+    tw_status load(const char *path) noexcept {
+        return held ? tw_load(held, path) : TW_ERR_CLOSED;
+    }
     tw_status turn() noexcept {
         return held ? tw_turn(held) : TW_ERR_CLOSED;
     }

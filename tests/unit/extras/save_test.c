@@ -1,5 +1,5 @@
 /* save_test.c -- counts that are carried over a planned restart: what is loaded is what was counted, and behaves like
- * it. */
+ * it. Covers: engine/save.c. */
 #include "tests/unit/extras/save_rig.h"
 
 /* ---- what is loaded is what was counted ------------------------------------------------------------------------- */
@@ -76,7 +76,9 @@ static void many_keys_come_back_and_the_second_file_replaces_the_first(void **st
     test_prng_seed(&prng, test_seed());
     memset(counts, 0, sizeof counts);
     for (int life = 0; life < 3; life++) {
-        tw_family *family = hourly();
+        tw_family_options options = rig_options("hourly", TW_WINDOW_ALIGNED, TW_HOUR);
+        options.keys_expected = life == 1 ? KEYS : 0;
+        tw_family *family = rig_family_of(&rig, &options);
         if (life > 0) load();
         for (int i = 0; i < 50000; i++) {
             size_t number = test_prng_below(&prng, KEYS);
@@ -318,6 +320,26 @@ static void a_sliding_limit_forgets_what_is_over(void **state) {
     assert_i64_equal(stat_of(offsetof(tw_stats, load_skipped)), 5);
 }
 
+/* Goal: a window that the family holds already, without counts, is not there twice, and what is left out for it is
+ * counted. Method: a family that was opened, and its window prepared, before that window ended. */
+static void a_previous_window_that_is_there_already_is_skipped(void **state) {
+    (void)state;
+    static struct closed closed;
+    closed = (struct closed){0};
+    acquire(sliding_family(&rig, 1, &closed), "k", 60, 100, TW_OK);
+    save();
+    start_again();
+    tw_family_options options = rig_options("sliding", TW_WINDOW_ALIGNED, TW_HOUR);
+    options.limit_shape = TW_SHAPE_SLIDING;
+    options.keys_expected = 100;
+    tw_family *family = rig_family_of(&rig, &options);
+    rig_pass(&rig, TW_HOUR);
+    load();
+    assert_i64_equal(stat_of(offsetof(tw_stats, load_skipped)), 1);
+    assert_i64_equal(acquire(family, "k", 1, 100, TW_OK).used, 1);
+    rig_pass(&rig, 3 * TW_HOUR);
+}
+
 /* ---- what describes the old process ------------------------------------------------------------------------------ */
 
 /* Goal: reserved units return, sold ones stay. Method: reservations that are sold, cancelled, open, and such that end
@@ -445,6 +467,7 @@ int main(void) {
         TEST(a_sliding_limit_of_many_windows_goes_on),
         TEST(a_sliding_limit_of_many_windows_goes_on_after_a_pause),
         TEST(a_sliding_limit_forgets_what_is_over),
+        TEST(a_previous_window_that_is_there_already_is_skipped),
         TEST(units_that_are_only_reserved_return),
         TEST(slots_in_use_and_gauges_end_with_the_process),
         TEST(the_overflow_counter_is_carried_over_and_takes_what_finds_no_room),
