@@ -1,5 +1,6 @@
 /* save_test.c -- counts that are carried over a planned restart: what is loaded is what was counted, and behaves like
- * it. Covers: engine/save.c. */
+ * it.
+ * Covers: engine/save.c, engine/load.c. */
 #include "tests/unit/extras/save_rig.h"
 
 /* ---- what is loaded is what was counted ------------------------------------------------------------------------- */
