@@ -58,6 +58,8 @@ TOP = """/* tallywheel.c -- Tallywheel {version} as one file: counters for serve
 #error "tallywheel.c is C: compile it by the C compiler, and link the object"
 #elif __SIZEOF_POINTER__ != 8
 #error "Tallywheel needs a 64-bit target"
+#elif __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "Tallywheel needs a little-endian target"
 #elif !defined(__linux__)
 #error "Tallywheel needs Linux"
 #else

@@ -275,19 +275,38 @@ step_fuzz() {
     sh scripts/fuzz.sh "$out" 7
 }
 
-# In the build of ./dev test, which is optimised and has these programs; where there is none, in one like it.
-step_long() {
-    long=..
+# The build of ./dev test, which is optimised and has the tests of every suite; where there is none, one like it.
+main_build() {
+    main=..
     if ! grep -q -e '-Dtests=enabled' "$out/../dev-options" 2>/dev/null; then
-        long=long
-        configure long --buildtype=debugoptimized -Dredis=enabled -Dtests=enabled || return
+        main=main
+        configure main --buildtype=debugoptimized -Dredis=enabled -Dtests=enabled
     fi
-    ninja_tests $long long || return
-    if ! meson test -C "$out/$long" --list --suite long 2>/dev/null | grep -q ' / '; then
+}
+
+step_long() {
+    main_build && ninja_tests $main long || return
+    if ! meson test -C "$out/$main" --list --suite long 2>/dev/null | grep -q ' / '; then
         echo "there are no long tests"
         return 77
     fi
-    run_tests $long --suite long --num-processes "$waiting_jobs"
+    run_tests $main --suite long --num-processes "$waiting_jobs"
+}
+
+# The tests of redis/ with each server that scripts/servers.sh can have: it is the first redis-server of their PATH.
+step_servers() {
+    main_build && ninja_tests $main redis || return
+    servers=$(sh scripts/servers.sh "$out/servers")
+    status=0
+    for name in $servers; do
+        PATH=$out/servers/$name/bin:$PATH
+        export PATH
+        echo "== $name: $(redis-server --version)"
+        run_tests $main --suite redis --no-suite long --num-processes "$waiting_jobs" || status=1
+        PATH=${PATH#*:}
+    done
+    echo "with: $servers"
+    return $status
 }
 
 # A test of the tests: mistakes of tests/sim/mutants, in sync/ and in the script, must be caught by the simulator.
@@ -298,6 +317,7 @@ step_mutants() {
 # ---- main -----------------------------------------------------------------------------------------------------------
 
 all='format scripts layers gcc symbols install clang tidy noredis arm64 models asan tsan valgrind fuzz mutants long'
+by_name='servers' # minutes, and apt's network: these run only if they are named
 beside='tidy arm64 models mutants'
 step_beside() { # the steps that run beside the others when all are wanted
     step tidy 'clang-tidy'
@@ -311,14 +331,14 @@ add_counts() { # LINE: the last line of another run of this script
     passed=$((passed + ${1:-0})) failed=$((failed + ${2:-1})) skipped=$((skipped + ${3:-0}))
 }
 if [ "${1:-}" = list ]; then
-    echo "$all"
+    echo "$all $by_name"
     exit 0
 fi
 for name in "$@"; do
-    case " $all " in
+    case " $all $by_name " in
     *" $name "*) ;;
     *)
-        echo "check: there is no step $name; there are: $all" >&2
+        echo "check: there is no step $name; there are: $all $by_name" >&2
         exit 2
         ;;
     esac
@@ -347,6 +367,9 @@ step tsan 'ThreadSanitizer, race points'
 step valgrind 'valgrind: no error, no leak; unit, checks=3'
 step fuzz 'fuzzing, 7 s for each target'
 step long 'the long tests, optimised'
+if [ -n "$wanted" ]; then
+    step servers 'the tests with real servers, with Redis 6.0, the installed one, 8.0 and Valkey 8.1'
+fi
 if [ -z "$wanted" ]; then
     wait "$beside_id"
     sed '$d' "$out/beside.log"

@@ -5,6 +5,8 @@
 
 #include "engine/base/check.h"
 #include "sync/ask/way.h"
+#include "sync/batch/reply.h"
+#include "sync/message/refusal.h"
 
 #define PAUSE_MS 5 /* before a call goes again whose reply left all open; it doubles */
 #define PAUSE_MAX_MS 200
@@ -215,10 +217,7 @@ static void hear_answer(struct twi_dispatcher *dispatcher, struct twi_lane *lane
 
 static void say(struct twi_dispatcher *dispatcher, const struct twi_node *error) {
     char text[120];
-    size_t used = 0;
-    for (; used < error->size && used + 1 < sizeof text; used++)
-        text[used] = error->text[used] >= ' ' && error->text[used] < 127 ? error->text[used] : '?';
-    text[used] = '\0';
+    twi_refusal_text(error, false, text, sizeof text);
     twi_port_last_error(dispatcher->rules.engine, text);
 }
 
@@ -240,7 +239,7 @@ static void hear_refusal(struct twi_dispatcher *dispatcher, struct twi_lane *lan
 static void hear_spoilt(struct twi_dispatcher *dispatcher, struct twi_lane *lane, const struct twi_node *error,
                         int64_t now_ms) {
     TWI_ASK_COUNT(dispatcher, ask_refused, 1);
-    note_spoilt(dispatcher, lane, error->text);
+    note_spoilt(dispatcher, lane, twi_reply_said(error));
     dispatcher->answer.value_count = 0;
     struct twi_lane_caller caller = claim(dispatcher, lane);
     if (lane->state == TWI_LANE_SENT && lane->tries.perhaps)

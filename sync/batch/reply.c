@@ -21,22 +21,25 @@ static bool on_list(const char *code, size_t size, const char *const *list) {
 }
 
 /* Up to Redis 6 an error within a script arrives as "ERR Error running script (call to f_..): @user_script:19:
- * @user_script: 19: -OOM command not allowed ...". The inner error code comes after the last ": -" or ": ". Our
- * scripts let out only errors of calls up to their first write, so the inner code can be relied on. */
+ * @user_script: 19: -OOM command not allowed ...". The inner error comes after the last ": -" or ": ". Our scripts let
+ * out only errors of calls up to their first write, so the inner code can be relied on. */
+const char *twi_reply_said(const struct twi_node *error) {
+    static const char wrapped[] = "ERR Error running script";
+    const char *said = error->text;
+    if (error->size <= sizeof wrapped || memcmp(error->text, wrapped, sizeof wrapped - 1) != 0) return said;
+    for (size_t i = 0; i + 2 < error->size; i++) {
+        bool found = error->text[i] == ':' && error->text[i + 1] == ' ';
+        size_t at = i + 2 + (found && error->text[i + 2] == '-');
+        if (found && at < error->size && error->text[at] >= 'A' && error->text[at] <= 'Z') said = error->text + at;
+    }
+    twi_check(said >= error->text && said < error->text + error->size);
+    return said;
+}
+
 static void inner_code(const struct twi_node *error, const char **code, size_t *size) {
     twi_check(error->type == TWI_NODE_ERROR);
-    static const char wrapped[] = "ERR Error running script";
-    *code = error->text;
-    *size = error->size;
-    if (error->size > sizeof wrapped && memcmp(error->text, wrapped, sizeof wrapped - 1) == 0) {
-        for (size_t i = 0; i + 2 < error->size; i++) {
-            bool found = error->text[i] == ':' && error->text[i + 1] == ' ';
-            size_t at = i + 2 + (found && error->text[i + 2] == '-');
-            if (!found || at >= error->size || error->text[at] < 'A' || error->text[at] > 'Z') continue;
-            *code = error->text + at;
-            *size = error->size - at;
-        }
-    }
+    *code = twi_reply_said(error);
+    *size = error->size - (size_t)(*code - error->text);
     const char *space = memchr(*code, ' ', *size);
     if (space) *size = (size_t)(space - *code);
     twi_check(*code >= error->text && *code + *size <= error->text + error->size);
@@ -67,12 +70,13 @@ enum twi_role twi_reply_info_role(const struct twi_node *info) {
 
 /* Redis refuses a command because of the value of its key, or a script met a value with which it cannot compute. A
  * script that stopped at a key of another node (wire/redirect.h), or at a command that the user may not run, is no such
- * case. */
+ * case. (Redis up to 7.0: "can't run", later and Valkey: "no permissions to run".) */
 static bool is_of_a_key(const struct twi_node *error, const char *code, size_t size) {
     twi_check(size <= error->size);
     if (size == 9 && memcmp(code, "WRONGTYPE", 9) == 0) return true;
     return size == 3 && memcmp(code, "ERR", 3) == 0 && strstr(error->text, "user_script") &&
-           !strstr(error->text, "non local") && !strstr(error->text, "can't run");
+           !strstr(error->text, "non local") && !strstr(error->text, "can't run") &&
+           !strstr(error->text, "permissions to run");
 }
 
 enum twi_reply_kind twi_reply_error(const struct twi_node *error) {

@@ -45,6 +45,8 @@ struct twi_reply_head {
 
 /* False means that the reply does not have the script's form, and the connection is to be dropped. */
 bool twi_reply_read(const struct twi_node *nodes, size_t count, struct twi_reply_head *head);
+/* The text of an error, without what Redis 6 puts in front of it if it comes from a script. */
+const char *twi_reply_said(const struct twi_node *error);
 /* The meaning of an error reply to any command. */
 enum twi_reply_kind twi_reply_error(const struct twi_node *error);
 /* Redis lacks the script, and has not executed the command. The same command is to be sent again with EVAL. */

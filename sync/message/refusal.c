@@ -8,15 +8,16 @@
 #include "engine/base/check.h"
 #include "engine/port/items.h"
 #include "engine/port/services.h"
+#include "sync/batch/reply.h"
 #include "sync/message/state.h"
 #include "sync/wire/fnv.h"
 
 void twi_refusal_text(const struct twi_node *error, bool first_word, char *out, size_t size) {
     twi_check(size != 0);
     size_t used = 0;
-    for (size_t i = 0; i < error->size && used + 1 < size; i++) {
-        if (first_word && error->text[i] == ' ') break;
-        out[used++] = isprint((unsigned char)error->text[i]) ? error->text[i] : '?';
+    for (const char *said = twi_reply_said(error); *said && used + 1 < size; said++) {
+        if (first_word && *said == ' ') break;
+        out[used++] = isprint((unsigned char)*said) ? *said : '?';
     }
     out[used] = '\0';
 }
@@ -88,7 +89,7 @@ uint32_t twi_refusal_key(struct twi_sync *sync, struct twi_store *store, const s
         twi_port_title(item, text, sizeof text);
         twi_port_count(sync->engine, poison_keys, 1);
         twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_POISON, "Redis refuses the key %s: %.100s", text,
-                     error ? error->text : "");
+                     error ? twi_reply_said(error) : "");
     }
     twi_ticket_refused(&sync->tickets);
     return wait_ms;

@@ -125,7 +125,7 @@ if ledger[1] ~= '1' or ledger[2] ~= args[3] or args[1] ~= '1' or number <= args[
     else
       local said = redis.pcall('PEXPIRE', KEYS[1], ARGV[5])
       local refusal = type(said) ~= 'number' and said.err
-      if refusal and not (string.find(refusal, 'NOPERM', 1, true) or string.find(refusal, "can't run", 1, true)) then
+      if refusal and not (string.find(refusal, 'permissions to run', 1, true) or string.find(refusal, "can't run", 1, true)) then
         redis.call('PEXPIRE', KEYS[1], ARGV[5])
       end
     end

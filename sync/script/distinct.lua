@@ -35,7 +35,7 @@ local function merge(name, beside, registers, expiry)
   redis.call('SET', beside, registers, 'PX', TEMPORARY_MS)
   local merged = pcall('PFMERGE', name, beside)
   pcall('DEL', beside)
-  if merged.err and (string.find(merged.err, 'NOPERM', 1, true) or string.find(merged.err, "can't run", 1, true)) then
+  if merged.err and (string.find(merged.err, 'permissions to run', 1, true) or string.find(merged.err, "can't run", 1, true)) then
     denied = merged
   end
   if merged.err then return merged end

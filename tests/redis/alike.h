@@ -4,7 +4,7 @@
 #ifndef TEST_REDIS_ALIKE_H
 #define TEST_REDIS_ALIKE_H
 
-#include "sync/wire/wire.h"
+#include "sync/batch/reply.h"
 #include "tests/support/support.h"
 
 #include <inttypes.h>
@@ -19,8 +19,10 @@ static inline bool is_alike(const struct twi_node *a, const struct twi_node *b) 
     if (a->type == TWI_NODE_ARRAY) return a->integer == b->integer;
     if (a->type == TWI_NODE_NIL) return true;
     bool whole = a->type != TWI_NODE_ERROR || twi_node_is(a, "MOVED") || twi_node_is(a, "ASK");
-    size_t size = whole ? a->size : strcspn(a->text, " "), other = whole ? b->size : strcspn(b->text, " ");
-    return size == other && memcmp(a->text, b->text, size) == 0;
+    if (whole) return a->size == b->size && memcmp(a->text, b->text, a->size) == 0;
+    const char *said = twi_reply_said(a), *other = twi_reply_said(b);
+    size_t size = strcspn(said, " ");
+    return size == strcspn(other, " ") && memcmp(said, other, size) == 0;
 }
 
 /* `server`: which one was asked, for the line about a difference. */

@@ -146,7 +146,7 @@ static bool turns_away(struct cluster_model *cluster, int index, bool is_asking,
     }
     size_t missing = count_missing(&node->redis, keys, count);
     if (owner == index && node->migrating[slot] != NOBODY && missing != 0) {
-        if (missing != count)
+        if (missing != count && !cluster->asks_half)
             say(reply, "%s", try_again);
         else
             say_redirect(cluster, node, "ASK", slot, node->migrating[slot], reply);

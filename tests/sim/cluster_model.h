@@ -32,6 +32,7 @@ struct cluster_model {
     struct cluster_model_node nodes[CLUSTER_MODEL_NODES];
     int count;
     bool keeps_moves;              /* a new master knows of the moves, as in Valkey 8 */
+    bool asks_half;                /* ASK, not TRYAGAIN, where some of the keys are at the source, as in Redis 6 */
     uint8_t owners[TWI_KEY_SLOTS]; /* whom the nodes will agree upon once they have talked */
 };
 

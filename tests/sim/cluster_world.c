@@ -89,9 +89,12 @@ static void answer(struct world *world, struct world_connection *connection, con
         answer_wait(cluster, connection, reply);
         return;
     }
-    if (is(&words[0], "EVAL")) connection->wrote = ++cluster->scripts; /* EVALSHA, too */
+    size_t before = reply->size;
     bool runs = cluster_model_run(&cluster->model, connection->aside - WORLD_ASIDE, &link, words, count, reply);
     assert_true(runs); /* else the connection was cut off */
+    bool has_written = !cluster->waits_own || !memmem(reply->data + before, reply->size - before, "\nDUP\r", 5);
+    cluster->scripts += is(&words[0], "EVAL"); /* EVALSHA, too */
+    if (is(&words[0], "EVAL") && has_written) connection->wrote = cluster->scripts;
     connection->is_asking = link.is_asking;
 }
 

@@ -70,6 +70,7 @@ struct cluster_world {
     uint64_t happened[CLUSTER_FAULTS];
     bool lags;         /* what takes over has what its master had a while ago */
     bool waits_count;  /* what WAIT has said holds */
+    bool waits_own;    /* WAIT speaks of the connection's own writes only, as in Redis 8 and Valkey 8 */
     bool splits;       /* a master may go in the middle of a move, and the new one knows nothing of the move */
     bool covers_whole; /* while a master is dead, the others answer CLUSTERDOWN */
     bool is_calm;

@@ -266,6 +266,8 @@ static void clustered_make(const char *name, uint64_t seed, bool silent, bool sh
     uint32_t slots[] = {clustered_slot("{1}"), clustered_slot("{2}"), clustered_slot("{3}"),
                         clustered_slot("p:tw:live")};
     cluster_world_begin(&clustered.cluster, &sim.world, slots, sizeof slots / sizeof *slots);
+    clustered.cluster.waits_own = seed / 16 % 2 == 0; /* what servers differ in */
+    clustered.cluster.model.asks_half = seed / 32 % 4 == 0;
     for (int i = 0; i < CLUSTER_MODEL_NODES; i++) clustered.cluster.model.nodes[i].redis.beside = contents_look;
     clustered_doses(&prng);
     for (int n = 0; n < WORLD_NODES; n++) node_make(n);

@@ -90,6 +90,21 @@ static void wait_for(bool (*is_true)(void *ctx), void *ctx, const char *what) {
     if (!test_wait(is_true, ctx, WAIT_MS)) fail_msg("the cluster: %s takes longer than %d s", what, WAIT_MS / 1000);
 }
 
+/* CLUSTER ADDSLOTSRANGE is there since Redis 7. */
+static void add_slots(struct redis_server *server, uint32_t begin, uint32_t end) {
+    char texts[512][12];
+    const char *words[514] = {"CLUSTER", "ADDSLOTS"};
+    while (begin < end) {
+        size_t count = 0;
+        for (; begin < end && count < 512; count++, begin++) {
+            snprintf(texts[count], sizeof texts[count], "%u", begin);
+            words[2 + count] = texts[count];
+        }
+        const char *said = redis_server_ask_words(server, words, 2 + count);
+        if (strcmp(said, "OK") != 0) fail_msg("ADDSLOTS: %s", said);
+    }
+}
+
 void redis_cluster_start(struct redis_cluster *cluster, size_t masters, size_t replicas, const char *const *extra) {
     /* Else a master whose last slot goes becomes a replica by itself, in the middle of the move. */
     static const char *options[64] = {"--cluster-enabled",
@@ -111,14 +126,13 @@ void redis_cluster_start(struct redis_cluster *cluster, size_t masters, size_t r
     cluster->extra = options;
     cluster->count = masters + replicas;
     for (size_t i = 0; i < cluster->count; i++) {
-        char first[16], last[16], epoch[24];
+        char epoch[24];
         uint32_t begin = (uint32_t)(i * CLUSTER_SLOTS / masters), end = (uint32_t)((i + 1) * CLUSTER_SLOTS / masters);
         start_node(cluster, i);
         snprintf(epoch, sizeof epoch, "%zu", i + 1);
         ask(cluster, i, "CLUSTER", "SET-CONFIG-EPOCH", epoch);
         if (i >= masters) continue;
-        snprintf(first, sizeof first, "%u", begin), snprintf(last, sizeof last, "%u", end - 1);
-        redis_server_ask(redis_cluster_server(cluster, i), "CLUSTER", "ADDSLOTSRANGE", first, last, NULL);
+        add_slots(redis_cluster_server(cluster, i), begin, end);
         for (; begin < end; begin++) cluster->owners[begin] = (uint8_t)i;
     }
     for (size_t i = 0; i < cluster->count; i++)

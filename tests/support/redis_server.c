@@ -80,6 +80,35 @@ void redis_server_require(void) {
     test_skip_program("redis-server is not installed (Debian: apt-get install redis-server)");
 }
 
+/* As "v=7.0.15" says: 70015. Asked once. */
+static int version(void) {
+    static int known;
+    char line[256] = "", *at;
+    FILE *said = known == 0 ? popen("redis-server --version", "re") : NULL;
+    if (said == NULL) return known;
+    if (fgets(line, sizeof line, said) == NULL || (at = strstr(line, " v=")) == NULL) fail_msg("no version: %s", line);
+    pclose(said);
+    int major = (int)strtol(at + 3, &at, 10), minor = *at == '.' ? (int)strtol(at + 1, &at, 10) : 0;
+    return known = 10000 * major + 100 * minor + (*at == '.' ? (int)strtol(at + 1, NULL, 10) : 0);
+}
+
+bool redis_server_is_at_least(int major, int minor) {
+    return version() >= 10000 * major + 100 * minor;
+}
+
+const char *redis_server_no_channels(void) {
+    return redis_server_is_at_least(6, 2) ? "resetchannels" : "-@all";
+}
+
+/* An older server ends if it gets one of these. What they ask for is so there, or the test says that it is left out. */
+static bool is_known(const char *option) {
+    static const char *const since_7[] = {"--enable-debug-command", "--cluster-allow-replica-migration",
+                                          "--cluster-announce-hostname", "--loading-process-events-interval-bytes"};
+    for (size_t index = 0; index < sizeof since_7 / sizeof *since_7; index++)
+        if (strcmp(option, since_7[index]) == 0) return redis_server_is_at_least(7, 0);
+    return true;
+}
+
 static void become_server(struct redis_server *server) {
     char port[16], tls_port[16], log[128];
     snprintf(port, sizeof port, "%d", server->port);
@@ -101,7 +130,10 @@ static void become_server(struct redis_server *server) {
     }
     for (size_t index = 0; server->extra != NULL && server->extra[index] != NULL && count < ARGUMENTS_MAX - 1;
          index++) {
-        arguments[count++] = server->extra[index];
+        if (is_known(server->extra[index]))
+            arguments[count++] = server->extra[index];
+        else
+            index++; /* its value */
     }
     int nothing = open("/dev/null", O_RDWR);
     dup2(nothing, 0), dup2(nothing, 1), dup2(nothing, 2);
@@ -150,6 +182,7 @@ int redis_server_free_port(void) {
 static void prepare(struct redis_server *server, const char *const *extra) {
     memset(server, 0, sizeof *server);
     server->extra = extra;
+    if (extra != NULL) (void)version(); /* the forked child looks at it */
     strcpy(server->folder, "/tmp/tallywheel-redis-XXXXXX");
     if (mkdtemp(server->folder) == NULL) fail_msg("mkdtemp: %s", strerror(errno));
     snprintf(server->socket, sizeof server->socket, "%s/socket", server->folder);
@@ -333,6 +366,19 @@ const char *redis_server_ask(struct redis_server *server, ...) {
     }
     va_end(words);
     return redis_server_ask_words(server, array, count);
+}
+
+/* TIME and PTTL are read in one script, until they fall into the same millisecond. */
+int64_t redis_server_expiry(struct redis_server *server, const char *key) {
+    static const char script[] = "local a = redis.call('TIME') local t = redis.call('PTTL', KEYS[1]) "
+                                 "local b = redis.call('TIME') local m = math.floor(a[2] / 1000) "
+                                 "if t < 0 then return t end "
+                                 "return a[1] == b[1] and m == math.floor(b[2] / 1000) and a[1] * 1000 + m + t or -3";
+    if (redis_server_is_at_least(7, 0)) return atoll(redis_server_ask(server, "PEXPIRETIME", key, NULL));
+    for (;;) {
+        int64_t expiry = atoll(redis_server_ask(server, "EVAL", script, "1", key, NULL));
+        if (expiry != -3) return expiry;
+    }
 }
 
 int64_t redis_server_get(struct redis_server *server, const char *key) {

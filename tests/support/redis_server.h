@@ -1,4 +1,5 @@
-/* redis_server.h -- a real redis-server of the test's own, on a unix socket in a fresh folder.
+/* redis_server.h -- a real redis-server of the test's own, on a unix socket in a fresh folder. It is the first
+ * `redis-server` of PATH: scripts/servers.sh makes folders with others.
  * Always true: it ends with the test (PR_SET_PDEATHSIG, and atexit), and its folder is removed with it. */
 #ifndef TEST_REDIS_SERVER_H
 #define TEST_REDIS_SERVER_H
@@ -22,6 +23,10 @@ struct redis_server {
 
 /* Ends the program as skipped if redis-server is not installed; call it first in main(). */
 void redis_server_require(void);
+/* Valkey counts with its own number. For what older servers do not have, or do in another way. */
+bool redis_server_is_at_least(int major, int minor);
+/* For ACL SETUSER: "resetchannels", or where there are no permissions for channels a word that changes nothing. */
+const char *redis_server_no_channels(void);
 /* Starts it and waits until it replies; fails the test if it does not within 10 s. `extra`: NULL, or arguments such as
  * "--appendonly", "yes", NULL (they must outlive the server). */
 void redis_server_start(struct redis_server *server, const char *const *extra);
@@ -48,6 +53,7 @@ void redis_server_destroy(struct redis_server *server); /* kills it and removes 
 const char *redis_server_ask(struct redis_server *server, ...) __attribute__((sentinel));
 /* The same with the words in an array. */
 const char *redis_server_ask_words(struct redis_server *server, const char *const *words, size_t count);
-int64_t redis_server_get(struct redis_server *server, const char *key); /* GET as a number; 0 for a missing key */
+int64_t redis_server_get(struct redis_server *server, const char *key);    /* GET as a number; 0 for a missing key */
+int64_t redis_server_expiry(struct redis_server *server, const char *key); /* ms; -1: none; -2: no such key */
 
 #endif

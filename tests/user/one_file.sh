@@ -19,7 +19,7 @@ ok() { # STATUS SENTENCE
     fi
 }
 
-echo 1..4
+echo 1..5
 python3 "$root/scripts/amalgamate.py" "$work" >"$work/log" 2>&1 && cmp "$work/tallywheel.h" "$root/include/tallywheel.h" >>"$work/log" 2>&1
 ok $? 'the pair is made, and its header is the header'
 
@@ -37,3 +37,10 @@ ok $? 'only names that begin with tw_ leave a library that it is linked into'
 gcc -m32 -fsyntax-only tallywheel.c >log 2>&1
 [ $? -ne 0 ] && [ "$(grep -c 'error:' log)" -eq 1 ] && grep -q 'error: #error "Tallywheel needs a 64-bit target"' log
 ok $? 'a 32-bit target is refused in one line'
+if command -v clang >/dev/null; then
+    clang --target=s390x-linux-gnu -fsyntax-only tallywheel.c >log 2>&1
+    [ $? -ne 0 ] && [ "$(grep -c 'error:' log)" -eq 1 ] && grep -q 'error: "Tallywheel needs a little-endian target"' log
+    ok $? 'a big-endian target is refused in one line'
+else
+    ok 0 'a big-endian target is refused in one line # SKIP clang is not installed (apt-get install clang)'
+fi

@@ -18,7 +18,7 @@ static tw_status turn_for(tw_engine *engine, struct fake_clock *clock, int64_t m
 }
 
 static int64_t expiry_of(struct redis_server *server, const char *key) {
-    return atoll(redis_server_ask(server, "PEXPIRETIME", key, NULL));
+    return redis_server_expiry(server, key);
 }
 
 /* Goal: the first count sets the expiry to the window's end plus retention, later ones leave it, and a key whose expiry

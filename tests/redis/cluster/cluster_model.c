@@ -191,6 +191,8 @@ static int begin(void **state) {
     redis_cluster_start(&both.real, 3, 1, options);
     cluster_model_init(&both.model, 3);
     cluster_model_replica(&both.model, A);
+    const char *info = redis_server_ask(&both.real.nodes[A].server, "INFO", "server", NULL);
+    both.model.keeps_moves = strstr(info, "valkey_version:") != NULL;
     copy_names();
     both.reader = twi_reader_create(&limits);
     for (int tag = 0, number = 0; tag < TAGS; number++) {
@@ -311,6 +313,11 @@ static void compare_maps(void) {
 static void a_failover_in_the_middle_of_a_move_is_answered_alike(void **state) {
     (void)state;
     struct tag *tag = &both.tags[0];
+    if (redis_server_is_at_least(8, 0) && !both.model.keeps_moves) {
+        test_leave_out(
+            "the model forgets as much as Redis 7 does; with Redis 8 the target remembers whose the slot was");
+        return;
+    }
     for (size_t t = 0; t < TAGS; t++) {
         if (both.tags[t].to >= 0) end_move(&both.tags[t]);
         if (both.real.owners[both.tags[t].slot] == t) continue;
@@ -340,6 +347,8 @@ static void a_failover_in_the_middle_of_a_move_is_answered_alike(void **state) {
 
 int main(void) {
     redis_server_require();
+    if (!redis_server_is_at_least(7, 0))
+        test_skip_program("nodes of Redis 6 disagree for a while about owners of slots; the model has no such time");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_model_answers_as_a_cluster_does),
         cmocka_unit_test(a_failover_in_the_middle_of_a_move_is_answered_alike),

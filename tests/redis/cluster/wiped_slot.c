@@ -78,9 +78,11 @@ static void only_what_may_be_left_of_before_counts(void **state) {
 static void keys_that_nobody_looks_at_all_count(void **state) {
     (void)state;
     static const char fill[] = "for i = 1, 1001 do redis.call('SET', KEYS[1] .. i, 'text') end";
-    redis_server_ask(node(), "ACL", "SETUSER", "default", "-cluster|getkeysinslot", NULL);
-    assert_i64_equal(survivors_beside("", "SET", "views:" TAG ":a", "text", NULL), 1);
-    redis_server_ask(node(), "ACL", "SETUSER", "default", "-cluster|countkeysinslot", NULL);
+    if (redis_server_is_at_least(7, 0)) { /* before, no single subcommand can be forbidden */
+        redis_server_ask(node(), "ACL", "SETUSER", "default", "-cluster|getkeysinslot", NULL);
+        assert_i64_equal(survivors_beside("", "SET", "views:" TAG ":a", "text", NULL), 1);
+    }
+    redis_server_ask(node(), "ACL", "SETUSER", "default", "-cluster", NULL);
     assert_i64_equal(survivors_beside("", "SET", "views:" TAG ":a", "text", NULL), -1);
     redis_server_ask(node(), "ACL", "SETUSER", "default", "+@all", NULL);
     redis_server_ask(node(), "EVAL", fill, "1", TAG, NULL);

@@ -24,7 +24,8 @@ static void make_user(struct redis_server *server) {
         for (; used + 1 < sizeof text && !(line[used] == '\n' && line[used - 1] != '\\'); used++)
             text[used] = line[used];
         text[used] = '\0';
-        for (char *word = strtok(text, " '\\\n"); word != NULL; word = strtok(NULL, " '\\\n")) words[count++] = word;
+        for (char *word = strtok(text, " '\\\n"); word != NULL; word = strtok(NULL, " '\\\n"))
+            words[count++] = strcmp(word, "resetchannels") == 0 ? redis_server_no_channels() : word;
         assert_string_equal(redis_server_ask_words(server, words, count), "OK");
     }
 }

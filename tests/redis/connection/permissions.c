@@ -36,7 +36,8 @@ static const struct permission permissions[] = {
 
 /* Makes the user of docs/KEYS.md. */
 static void make_user(struct redis_server *server) {
-    redis_server_ask(server, "ACL", "SETUSER", "tally", "reset", "on", ">pw", "~acl:*", "resetchannels", "-@all", NULL);
+    redis_server_ask(server, "ACL", "SETUSER", "tally", "reset", "on", ">pw", "~acl:*", redis_server_no_channels(),
+                     "-@all", NULL);
     for (size_t i = 0; i < PERMISSIONS; i++) {
         char word[32];
         snprintf(word, sizeof word, "+%s", permissions[i].command);

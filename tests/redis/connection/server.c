@@ -16,8 +16,7 @@ static void a_server_answers_over_its_socket(void **state) {
     assert_i64_equal(redis_server_get(&server, "missing"), 0);
     redis_server_ask(&server, "RPUSH", "list", "x", "y", NULL);
     assert_string_equal(redis_server_ask(&server, "LRANGE", "list", "0", "-1", NULL), "x\ny");
-    assert_string_equal(redis_server_ask(&server, "NONSENSE", NULL),
-                        "ERR unknown command 'NONSENSE', with args beginning with: ");
+    assert_non_null(strstr(redis_server_ask(&server, "NONSENSE", NULL), "ERR unknown command"));
     redis_server_destroy(&server);
 }
 

@@ -46,8 +46,8 @@ static void scene_begin(struct scene *scene, const struct certificate_wish *wish
                                  "on",
                                  ">" PASSWORD,
                                  "~*",
-                                 "&*",
                                  "+@all",
+                                 redis_server_is_at_least(6, 2) ? "&*" : NULL,
                                  NULL};
     memcpy(scene->extra, extra, sizeof extra);
     redis_server_start_tls(&scene->server, scene->extra);

@@ -253,7 +253,9 @@ static void a_refusing_server_delays_and_doubles_nothing(void **state) {
     assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
     assert_status(tw_flush(engine, 5000), TW_OK);
     static const char *const settings[][3] = {{"maxmemory", "1", "0"}, {"min-replicas-to-write", "1", "0"}};
-    for (size_t i = 0; i < 2; i++) {
+    size_t kinds = redis_server_is_at_least(7, 0) ? 2 : 1;
+    if (kinds == 1) test_leave_out("before Redis 7, min-replicas-to-write does not concern scripts");
+    for (size_t i = 0; i < kinds; i++) {
         redis_server_ask(&server, "CONFIG", "SET", settings[i][0], settings[i][1], NULL);
         assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
         assert_status(tw_flush(engine, 300), TW_ERR_TIMEOUT);
@@ -444,9 +446,10 @@ static void the_permissions_of_the_manual_suffice(void **state) {
     tw_engine *engine;
     char url[256];
     redis_server_start(&server, NULL);
-    redis_server_ask(&server, "ACL", "SETUSER", "tally", "on", ">pw", "resetkeys", "~acl:*", "resetchannels", "-@all",
-                     "+evalsha", "+eval", "+ping", "+info", "+time", "+get", "+hmget", "+hset", "+hscan", "+hdel",
-                     "+incrby", "+pttl", "+pexpire", "+pexpireat", "+zadd", "+zremrangebyscore", "+zcard", NULL);
+    redis_server_ask(&server, "ACL", "SETUSER", "tally", "on", ">pw", "resetkeys", "~acl:*", redis_server_no_channels(),
+                     "-@all", "+evalsha", "+eval", "+ping", "+info", "+time", "+get", "+hmget", "+hset", "+hscan",
+                     "+hdel", "+incrby", "+pttl", "+pexpire", "+pexpireat", "+zadd", "+zremrangebyscore", "+zcard",
+                     NULL);
     snprintf(url, sizeof url, "unix://tally:pw@%s", server.socket);
     quick_options(&options, url);
     options.redis_prefix = "acl:";

@@ -226,8 +226,8 @@ static void the_permissions_of_the_manual_suffice(void **state) {
     char url[256], token[TW_TOKEN_SIZE];
     tw_engine *engine;
     tw_options options;
-    redis_server_ask(&server, "ACL", "SETUSER", "tally", "reset", "on", ">pw", "~acl:*", "resetchannels", "-@all",
-                     NULL);
+    redis_server_ask(&server, "ACL", "SETUSER", "tally", "reset", "on", ">pw", "~acl:*", redis_server_no_channels(),
+                     "-@all", NULL);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         redis_server_ask(&server, "ACL", "SETUSER", "tally", commands[i], NULL);
     snprintf(url, sizeof url, "unix://tally:pw@%s", server.socket);

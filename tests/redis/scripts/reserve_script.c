@@ -196,7 +196,7 @@ static void stock_ends_with_its_window(void **state) {
     assert_string_equal(first_of(run_stock("confirm", 1, "never", 0, 0, "", 0)), "UNKNOWN");
     assert_string_equal(first_of(run_stock("cancel", 1, "never", 0, 0, "", 0)), "UNKNOWN");
     redis_server_ask(&server, "SET", names.stock, "a stranger's", NULL);
-    assert_memory_equal(run_stock("reserve", 1, "y", 1, 10, "", 0), "WRONGTYPE", 9);
+    assert_non_null(strstr(run_stock("reserve", 1, "y", 1, 10, "", 0), "WRONGTYPE"));
     redis_server_ask(&server, "DEL", names.stock, NULL);
     redis_server_ask(&server, "SET", names.counter, "no number", NULL);
     assert_string_equal(first_of(run_stock("reserve", 1, "y", 1, 10, "", 0)), "BAD");

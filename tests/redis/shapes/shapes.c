@@ -123,7 +123,7 @@ static void views_have_what_others_counted(void **state) {
 
 static int64_t expiry_now(struct redis_server *server) {
     const char *name = test_shape == TW_REDIS_HASH ? "hour:s:2100010100" : "hour:2100010100";
-    return atoll(redis_server_ask(server, "PEXPIRETIME", name, NULL));
+    return redis_server_expiry(server, name);
 }
 
 static void add_flushed(tw_engine *engine, tw_family *family, const char *key) {

@@ -513,10 +513,10 @@ static void the_permissions_of_the_manual_suffice(void **state) {
     tw_engine *engine;
     char url[200];
     redis_server_start(&server, NULL);
-    redis_server_ask(&server, "ACL", "SETUSER", "tally", "reset", "on", ">pw", "~acl:*", "resetchannels", "-@all",
-                     "+evalsha", "+eval", "+ping", "+info", "+time", "+get", "+hmget", "+hset", "+hscan", "+hdel",
-                     "+incrby", "+pttl", "+pexpire", "+pexpireat", "+zadd", "+zremrangebyscore", "+zcard", "+hget",
-                     "+set", NULL);
+    redis_server_ask(&server, "ACL", "SETUSER", "tally", "reset", "on", ">pw", "~acl:*", redis_server_no_channels(),
+                     "-@all", "+evalsha", "+eval", "+ping", "+info", "+time", "+get", "+hmget", "+hset", "+hscan",
+                     "+hdel", "+incrby", "+pttl", "+pexpire", "+pexpireat", "+zadd", "+zremrangebyscore", "+zcard",
+                     "+hget", "+set", NULL);
     snprintf(url, sizeof url, "unix://tally:pw@%s", server.socket);
     quick_options(&options, url);
     options.redis_prefix = "acl:";

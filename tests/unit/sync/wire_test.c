@@ -198,8 +198,8 @@ static void a_line_without_an_end_is_refused(void **state) {
     twi_reader_free(reader);
 }
 
-/* Goal: only errors on the closed list are taken for "nothing was done", as Redis 7 words them and as Redis 6 wraps
- * them. */
+/* Goal: only errors on the closed list are taken for "nothing was done", as Redis from 7 on and Valkey word them, and
+ * as Redis 6 wraps them. */
 static void only_known_refusals_mean_that_nothing_was_done(void **state) {
     (void)state;
     static const struct {
@@ -223,6 +223,11 @@ static void only_known_refusals_mean_that_nothing_was_done(void **state) {
          TWI_REPLY_SPOILT},
         {"ERR The user executing the script can't run this command or subcommand script: 3f, on @user_script:1.",
          TWI_REPLY_UNKNOWN},
+        {"ERR ACL failure in script: User u has no permissions to run the 'hdel' command script: 3f, on @user_script:1",
+         TWI_REPLY_UNKNOWN},
+        {"ERR Error running script (call to f_3f): @user_script:1: @user_script: 1: The user executing the "
+         "script can't run this command or subcommand",
+         TWI_REPLY_UNKNOWN},
         {"ERR Script attempted to access a non local key in a cluster node script: 3f, on @user_script:1.",
          TWI_REPLY_UNKNOWN},
         {"ERR max number of clients reached", TWI_REPLY_UNKNOWN},
@@ -233,6 +238,25 @@ static void only_known_refusals_mean_that_nothing_was_done(void **state) {
         struct twi_node node = {.type = TWI_NODE_ERROR, .text = cases[i].text, .size = strlen(cases[i].text)};
         if (twi_reply_error(&node) != cases[i].kind) print_error("%s\n", cases[i].text);
         assert_int_equal(twi_reply_error(&node), cases[i].kind);
+    }
+}
+
+/* Goal: what an operator reads begins with the error, not with what Redis 6 puts in front of it. */
+static void an_error_is_shown_without_its_wrapping(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"ERR Error running script (call to f_3f): @user_script:35: @user_script: 35: -OOM command not allowed",
+         "OOM command not allowed"},
+        {"ERR Error running script (call to f_3f): @user_script:1: WRONGTYPE Operation against a key",
+         "WRONGTYPE Operation against a key"},
+        {"ERR Error running script (call to f_3f): @user_script:35: attempt to index a nil value",
+         "ERR Error running script (call to f_3f): @user_script:35: attempt to index a nil value"},
+        {"OOM command not allowed: No", "OOM command not allowed: No"},
+        {"", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct twi_node node = {.type = TWI_NODE_ERROR, .text = cases[i][0], .size = strlen(cases[i][0])};
+        assert_string_equal(twi_reply_said(&node), cases[i][1]);
     }
 }
 
@@ -298,6 +322,7 @@ int main(void) {
         cmocka_unit_test(numbers_of_any_size_are_bounded),
         cmocka_unit_test(a_line_without_an_end_is_refused),
         cmocka_unit_test(only_known_refusals_mean_that_nothing_was_done),
+        cmocka_unit_test(an_error_is_shown_without_its_wrapping),
         cmocka_unit_test(replies_of_another_shape_are_not_answers),
         cmocka_unit_test(a_role_is_what_the_server_says),
     };
