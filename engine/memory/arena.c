@@ -8,6 +8,7 @@
 
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define LOW32(word) ((uint32_t)(word))
 #define HIGH32(word) ((uint32_t)((word) >> 32))
@@ -320,7 +321,7 @@ bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, u
 #define SLICE_MS 50
 
 static void populate_bytes(const void *first, size_t bytes) {
-    uintptr_t page = (uintptr_t)first & ~(uintptr_t)4095;
+    uintptr_t page = (uintptr_t)first & ~((uintptr_t)getpagesize() - 1);
     (void)madvise((void *)page, (uintptr_t)first - page + bytes, MADV_POPULATE_WRITE);
 }
 
