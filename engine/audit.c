@@ -88,7 +88,7 @@ static tw_status check(const tw_audit_options *in, bool has_engine, tw_audit_opt
 
 /* ---- names as patterns ------------------------------------------------------------------------------------------- */
 
-/* A pattern for all names of the family, for the MATCH of SCAN. Returns NULL if there is no memory. */
+/* Makes a pattern for all names of the family, for the MATCH of SCAN. Returns NULL if there is no memory. */
 static char *pattern_of(const struct twi_key_template *template) {
     char *pattern = malloc(TWI_KEY_TEMPLATE_GLOB_MAX);
     if (pattern) twi_key_template_glob(template, "", pattern);

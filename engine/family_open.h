@@ -5,7 +5,7 @@
 
 #include "engine/core/family.h"
 
-/* For a new family, and for each family of a forked child, which keeps its options and which of its windows are over.
+/* For a new family, and for each family of a forked child, which keeps its options and which of its windows have ended.
  * The engine gives it memory, and examines it, afterwards. */
 void twi_family_begin(struct tw_family *family);
 

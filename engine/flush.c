@@ -2,8 +2,8 @@
  * that begins after the call. The ticket is done when the batches of this collection are answered. A fetch is a flush
  * whose collection also requests the totals of its keys. A refusal of other keys by Redis concerns a flush, but not a
  * fetch.
- * Always true: a caller that waits here is in no section and in no hook. When its time is over, no work is undone, and
- * queued items stay queued. */
+ * Always true: a caller that waits here is in no section and in no hook. When its time has ended, no work is undone,
+ * and queued items stay queued. */
 #include "engine/flush.h"
 
 #include "engine/count/lookup.h"
@@ -16,7 +16,7 @@
 
 #include <stdlib.h>
 
-/* A flush that Redis answers is over after a few turns, so only that many turns are woken early. If every turn were
+/* A flush that Redis answers ends after a few turns, so only that many turns are woken early. If every turn were
  * woken, the background thread and the waiting thread would wake each other as long as Redis does not reply. */
 #define PROMPT_TURNS 16
 
@@ -90,7 +90,7 @@ tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms) {
 
 #define LOOKS_PROMPT 16 /* as PROMPT_TURNS */
 
-/* A waiter (waiters.h), until its ticket is done, or its time is over. */
+/* A waiter (waiters.h), until its ticket is done, or its time has ended. */
 struct flushing {
     struct twi_operation operation;
     uint64_t ticket;
@@ -267,7 +267,7 @@ tw_status tw_fetch(tw_family *family, const tw_key *keys, size_t count, uint32_t
 
 /* ---- tw_fetch(), answered later ---- */
 
-/* A waiter, until each key has a total, its tries are used up, or its time is over. */
+/* A waiter, until each key has a total, its tries are used up, or its time has ended. */
 struct fetching {
     struct twi_operation operation;
     struct fetch fetch;

@@ -1,5 +1,5 @@
 /* watch.h -- when the watch socket (watch_path) is opened and closed.
- * Always true: it is open from tw_open() until tw_close() begins, or not at all. No program fails because it is
+ * Always true: the socket is open from tw_open() until tw_close() begins, or not at all. No program fails because it is
  * missing. */
 #ifndef TWI_WATCH_H
 #define TWI_WATCH_H

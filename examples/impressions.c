@@ -40,6 +40,6 @@ int main(void) {
     printf("%lld devices reached, %lld times shown, %lld times held back\n", (long long)reached, (long long)shown,
            (long long)held_back);
     tw_close(engine, 1000);
-    /* Where the full hour strikes in between, some devices are reached once more. */
+    /* Where the full hour strikes in between, some devices are reached again. */
     return reached >= DEVICES && reached <= 2 * DEVICES && shown == reached && shown + held_back == REQUESTS ? 0 : 1;
 }

@@ -349,7 +349,7 @@ static bool handle_make(tw_limits *limits, struct twi_limits_name *name, uint32_
     return name->handle != NULL;
 }
 
-/* Names in `old` keep their handles, new names get one. `table` names all that `old` names (check_families()). */
+/* Names in `old` keep their handles; new names get one. `table` has all names of `old` (check_families()). */
 static tw_status handles_carry(tw_limits *limits, const struct twi_limits_table *old, struct twi_limits_table *table) {
     uint32_t number = 0;
     table->places = malloc((table->name_count + 1) * sizeof *table->places);

@@ -231,7 +231,7 @@ static bool read_option(struct reader *reader, struct word word, struct twi_limi
     return true;
 }
 
-/* The size of a word up to its `=`. */
+/* Returns the size of a word up to its `=`. */
 static size_t subject_size(struct word word) {
     const char *end = memchr(word.text, '=', word.size);
     return end != NULL ? (size_t)(end - word.text) : word.size;

@@ -99,8 +99,8 @@ static void client_receive(struct client *client, tw_engine *engine) {
 
 /* ---- all of them ---- */
 
-/* A free place. Otherwise it is the place of the client which has sent no whole line for the longest time. Otherwise it
- * is that of the client which has read no byte of its answer for the longest time. */
+/* Returns a free place. Otherwise it is the place of the client which has sent no whole line for the longest time.
+ * Otherwise it is that of the client which has read no byte of its answer for the longest time. */
 static struct client *make_place(struct twi_watch *watch) {
     struct client *oldest = &watch->clients[0];
     for (size_t i = 0; i < CLIENTS_MAX; i++) {

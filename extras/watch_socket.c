@@ -62,8 +62,8 @@ static bool is_dead(const char *path) {
     return refused;
 }
 
-/* The locked folder, or -1 on an error; errno then has the reason. Other engines lock it only for a few system calls,
- * the same as this file. Another program may lock it for long, and this file does not wait for that. */
+/* Returns the locked folder, or -1 on an error; errno then has the reason. Other engines lock it only for a few system
+ * calls, the same as this file. Another program may lock it for long, and this file does not wait for that. */
 static int lock_folder(const char *path) {
     char folder[TWI_WATCH_PATH_MAX + 1];
     size_t size = (size_t)(strrchr(path, '/') - path);
@@ -88,7 +88,7 @@ static bool bind_name(int fd, const char *path) {
     return bind(fd, (const struct sockaddr *)&address, sizeof address) == 0;
 }
 
-/* Something is under the name. Under the lock of the folder. */
+/* Returns true if there is a file with the name. Under the lock of the folder. */
 static bool replace(int fd, const char *path, char *why, size_t why_size) {
     struct stat stat;
     if (lstat(path, &stat) == 0 && !S_ISSOCK(stat.st_mode))
@@ -97,7 +97,7 @@ static bool replace(int fd, const char *path, char *why, size_t why_size) {
     return (unlink(path) == 0 && bind_name(fd, path)) || say_errno(why, why_size, path);
 }
 
-/* It also listens before the lock is released, because a name without a listener counts as dead. */
+/* Takes the name and listens before the lock is released, because a name without a listener counts as dead. */
 static bool take_name(int fd, const char *path, char *why, size_t why_size) {
     int folder = lock_folder(path);
     if (folder < 0 && errno == EWOULDBLOCK)

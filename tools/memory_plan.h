@@ -25,7 +25,7 @@ struct memory_plan {
     uint64_t redis_a_window; /* of one window in Redis; 0 means not synced */
 };
 
-/* Of no more than 2^40 keys in all windows. */
+/* Accepts no more than 2^40 keys in all windows. */
 struct memory_plan memory_plan(const struct memory_ask *ask);
 
 #endif

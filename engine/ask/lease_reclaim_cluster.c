@@ -4,7 +4,7 @@
  *
  *   1. the epochs (tw:leases:{14}), one for each slot with leases, that know the engine: did any hear of it just now?
  *   2. the leases of the family from which the engine has units
- * The script looks at the epoch of its slot once more. So a lease that is met twice is freed once, and so is one whose
+ * The script looks at the epoch of its slot again. So a lease that is met twice is freed once, and so is one whose
  * reply was lost. What was given back stays given back.
  * Always true: an engine whose heartbeat reached any store that was seen, within the last seconds, is refused, and
  * nothing is freed; neither is it if a store that knows the engine cannot say when it heard of it. A slot that cannot
@@ -38,7 +38,7 @@ struct reclaim {
         size_t size;
         char text[TWI_OWN_NAME_MAX];
     } others[OTHERS_MAX];
-    tw_status status; /* the first that was not TW_OK; if it is over, why */
+    tw_status status; /* the first status that was not TW_OK */
     char why[200];    /* the reason for it */
 };
 
@@ -108,7 +108,7 @@ static bool has_units(void *ctx, tw_key name, const char *value) {
     return numbers[1] - numbers[2] - numbers[3] > 0;
 }
 
-/* The epoch of the lease's slot. `out` has room for TWI_REDIS_CALL_NAME_MAX bytes. */
+/* Returns the epoch of the lease's slot. `out` has room for TWI_REDIS_CALL_NAME_MAX bytes. */
 static tw_key epoch_of(const struct reclaim *reclaim, tw_key lease, char *out) {
     twi_check(reclaim->engine->here->remote.shorts != NULL && lease.size != 0);
     uint32_t number = reclaim->engine->here->remote.shorts[twi_key_slot_of(lease.data, lease.size)];

@@ -8,7 +8,7 @@
 int64_t twi_login_mono_ms(void); /* the system's clock */
 /* Returns false if the engine is being closed. NULL means that there is no engine */
 bool twi_login_goes_on(tw_engine *engine);
-/* The address of Redis and the settings of the connection. */
+/* Reads the address of Redis and the settings of the connection. */
 void twi_login_of_engine(tw_engine *engine, tw_audit_options *options, struct twi_audit *audit);
 
 #endif

@@ -21,7 +21,7 @@ struct twi_redis_call {
     char text[4 * TWI_REDIS_CALL_NAME_MAX + 512];
 };
 
-/* TW_OK; TW_ERR_MODE (host-driven, a hook, a section), TW_ERR_REDIS (no Redis), TW_ERR_CLOSED, TW_ERR_FORKED,
+/* Returns TW_OK, TW_ERR_MODE (host-driven, a hook, a section), TW_ERR_REDIS (no Redis), TW_ERR_CLOSED, TW_ERR_FORKED or
  * TW_ERR_MEMORY. */
 tw_status twi_redis_call_may(tw_engine *engine);
 /* The same for a call that does not wait. It may start inside of hooks and sections, too, and in host-driven
@@ -57,7 +57,7 @@ void twi_redis_call_answered(tw_family *family);
 tw_status twi_redis_call_refuse(tw_engine *engine, enum twi_request_outcome outcome);
 /* Returns true if the first element of the reply is `word`. */
 bool twi_redis_call_is(const struct twi_redis_call *redis_call, const char *word);
-/* The number at `index` of the reply; 0 if there is none. */
+/* Returns the number at `index` of the reply, or 0 if there is none. */
 int64_t twi_redis_call_number_at(const struct twi_redis_call *redis_call, size_t index);
 /* Reads one text of a page ("size:text"...) and advances `*at`. Returns false if the page is malformed. */
 bool twi_redis_call_next_text(const char *page, size_t size, size_t *at, tw_key *text);

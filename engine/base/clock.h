@@ -54,7 +54,7 @@
 #define TWI_CLOCK_STAND_MS 5000 /* ... and engine time follows it when it has lasted for this long */
 
 struct twi_clock {
-    /* These fields are set by init, then read by all threads. */
+    /* twi_clock_init() sets the fields below; then all threads read them. */
     int64_t (*hook)(void *ctx, int kind); /* NULL means the system's clocks */
     void *ctx;
     bool cached;
@@ -80,7 +80,7 @@ struct twi_clock {
  * is ignored. The word is up to date when this returns. */
 void twi_clock_init(struct twi_clock *clock, int64_t (*hook)(void *ctx, int kind), void *ctx, bool cached);
 
-/* Reads the coarse clocks, moves engine time forward, and returns it. Never waits. Some 9 ns. */
+/* Reads the coarse clocks, moves engine time forward, and returns it. Never waits. Costs some 9 ns. */
 int64_t twi_clock_read(struct twi_clock *clock);
 /* One call in TWI_CLOCK_LOOK_EVERY calls this function. If no thread has refreshed the word, all callers read the
  * clocks from then on, until the keeper runs again. */
@@ -101,9 +101,9 @@ TWI_INLINE int64_t twi_clock_now_ms(struct twi_clock *clock) {
     return twi_likely((word & 1) == 0) ? word >> 1 : twi_clock_read(clock);
 }
 
-/* Returns engine time in microseconds since 1970. It reads the hook, or the system's fine clock if that needs no
- * system call, or otherwise the coarse clock (grain_ms). The result is never behind an earlier reading of engine
- * time in milliseconds. Some 25 ns. */
+/* Returns engine time in microseconds since 1970. It reads the hook, or the system's fine clock if that needs no system
+ * call, or otherwise the coarse clock (grain_ms). The result is never behind an earlier reading of engine time in
+ * milliseconds. Costs some 25 ns. */
 int64_t twi_clock_exact_us(struct twi_clock *clock);
 TWI_INLINE int64_t twi_clock_exact_ms(struct twi_clock *clock) {
     int64_t us = twi_clock_exact_us(clock);

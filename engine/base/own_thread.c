@@ -14,7 +14,7 @@ __attribute__((constructor)) static void note_cpus(void) {
     knows_cpus = sched_getaffinity(0, sizeof process_cpus, &process_cpus) == 0;
 }
 
-/* This is done before the thread exists, because the thread could not run while its opener polls. */
+/* The handle is made before the thread exists, because the thread could not run while its opener polls. */
 static void take_cpus(pthread_attr_t *attributes) {
     if (knows_cpus) (void)pthread_attr_setaffinity_np(attributes, sizeof process_cpus, &process_cpus);
 }

@@ -6,9 +6,9 @@
  *   always: families with idle eviction, or with a window that is being ended: every turn
  *   search: all others, one after the other, once a second
  *
- * The search finds windows that a thread has opened and not yet announced (rollover.c).
- * A round of many families takes several turns. The next round begins when it is over, so each family is examined once
- * before any family is examined again.
+ * The search finds windows that a thread has opened and not yet announced (rollover.c). A round of many families takes
+ * several turns. The next round begins when it has ended, so each family is examined once before any family is examined
+ * again.
  * Two more heaps are for what the turn sends of families of two kinds: gauges (gauge.c), and windows that one engine
  * closes (closing_send.c).
  * Always true: a family is in both heaps, or among those of `always`, or in the round. Its times in the heaps are not
@@ -20,9 +20,9 @@
 
 /* Announces news of the family: the next turn examines it. Any thread, after the change itself. */
 void twi_agenda_notify(struct tw_family *family);
-/* Begins a round with all families to examine now, if the last one is over. */
+/* Begins a round with all families to examine now, if the last round has ended. */
 void twi_agenda_begin_round(struct tw_engine *engine);
-/* The next family of the round; NULL: it is over. */
+/* Returns the next family of the round, or NULL if the round has ended. */
 struct tw_family *twi_agenda_take(struct twi_agenda *agenda);
 /* The family has been examined. Enters it by its own next times. */
 void twi_agenda_enter(struct twi_agenda *agenda, struct tw_family *family);
@@ -38,7 +38,7 @@ void twi_agenda_begin(struct tw_engine *engine);
 /* A family that is not listed yet is not due. */
 void twi_agenda_begin_family(struct tw_family *family);
 
-/* For tests and checks of level 3. Only the owner of the turn calls it. It walks heaps and families. */
+/* Used by tests and by checks of level 3. Only the owner of the turn calls it. It walks heaps and families. */
 bool twi_agenda_is_valid(const tw_engine *engine);
 
 #endif

@@ -4,7 +4,7 @@
 #include "engine/base/lock.h"
 #include "engine/core/state.h"
 
-#define WAIT_MS 100 /* no event is missed; a bound all the same */
+#define WAIT_MS 100 /* no event is missed. There is a bound nevertheless */
 
 /* ---- the brackets of every call ---- */
 

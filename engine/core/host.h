@@ -18,7 +18,7 @@ void twi_host_lost(tw_engine *engine, struct tw_family *family, tw_key key, int6
                    int reason);
 
 /* Calls the `done` of a call that is answered, and returns how long it took in ms; -1 means that it has forked, and
- * this is the child. By whoever delivers. */
+ * this is the child. Called by the thread that delivers. */
 int64_t twi_host_done(tw_engine *engine, tw_request *call);
 
 /* Calls the family's hook as it is now, by the owner of the turn. Returns true if the hook returned true, or if there
@@ -26,7 +26,7 @@ int64_t twi_host_done(tw_engine *engine, tw_request *call);
 bool twi_host_closed(struct tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags);
 /* Called under the roster's lock after the hook was changed. Returns the call to wait for; 0 means none. */
 uint64_t twi_host_running_hook(const struct tw_family *family);
-/* Returns when that call has ended. Not inside of it. */
+/* Returns when that call has ended. Do not call it inside of that call. */
 void twi_host_wait_for_hook(struct tw_family *family, uint64_t call);
 
 #endif

@@ -52,9 +52,9 @@ struct twi_operation_kind {
      * Returns false if it was not sent; the reason is in result.outcome. */
     bool (*send)(struct twi_operation *operation);
     /* Called by the driving thread when a reply has arrived. Returns true if the operation has sent another request or
-     * waits, and may be gone by now. Returns false if it is over. NULL means that the reply is its result. */
+     * waits, and may be gone by now. Returns false if it has ended. NULL means that the reply is its result. */
     bool (*reply)(struct twi_operation *operation, struct twi_answer *answer);
-    /* Called by the delivering thread when the operation is over. It fills the results of the call, and returns its
+    /* Called by the delivering thread when the operation has ended. It fills the results of the call, and returns its
      * status. Never waits. */
     tw_status (*finish)(struct twi_operation *operation, tw_request *call);
     /* Called when its caller has gone. It takes back the changes that were made for the caller. If result.outcome is
@@ -142,20 +142,20 @@ struct twi_operation *twi_operation_make(tw_engine *engine, const struct twi_ope
                                          tw_request *call, tw_status *status);
 /* Keeps a copy of the key. Returns false if there is no memory. */
 bool twi_operation_keep(struct twi_operation *operation, tw_key key, tw_key *kept);
-/* Takes the operation from its request; under the lock. */
+/* Takes the operation from its request. Called under the lock. */
 void twi_operation_part(struct twi_operation *operation);
-/* It is over, and in no list. */
+/* The operation has ended, and is in no list. */
 void twi_operation_give(struct twi_operation *operation);
-/* Its caller has gone, and no other thread has it. It is undone and given back. */
+/* The operation's caller has gone, and no other thread has it. It is undone and given back. */
 void twi_operation_give_up(struct twi_operation *operation);
 
 /* A request of the library's own, for tries of an operation that is counted. These are not. */
 void twi_operation_own_request(tw_request *request, void (*done)(tw_request *request), void *ctx);
 
-/* The operation that a request is under way with in this process, or NULL. Under the lock. */
+/* Returns the operation in this process with such a request under way, or NULL. Called under the lock. */
 struct twi_operation *twi_operation_of(const tw_request *call);
 
-/* Lists; under the lock. */
+/* Lists. Called under the lock. */
 void twi_operations_add(struct twi_operations *list, struct twi_operation *operation);
 void twi_operations_remove(struct twi_operation *operation);
 

@@ -17,7 +17,7 @@ void twi_peers_begin(tw_engine *engine) {
         (struct twi_peers){.live_since_ms = twi_clock_mono_ms(&engine->clock), .live_meeting_ms = TWI_MEETING_MS};
 }
 
-/* Returns true if the first seconds (share.h) are over. */
+/* Returns true if the first seconds (share.h) have ended. */
 static bool is_grown(const tw_engine *engine, int64_t now_ms, int64_t since_ms, uint32_t count) {
     twi_check(engine->peers.live_rose_ms <= now_ms);
     uint32_t expected = engine->options.engines_expected;

@@ -16,7 +16,7 @@
 #define TWI_EXPECTED_MS 3000
 #define TWI_YOUNG_MAX_MS 5000
 
-/* How many engines decide on the same limits; at least 1. Any thread. */
+/* Returns how many engines decide on the same limits; at least 1. Any thread. */
 TWI_INLINE uint32_t twi_live_engines(const tw_engine *engine) {
     uint32_t live = twi_load_relaxed(&engine->peers.live_engines); /* three hints, as old as the last report */
     if (live != 0) return live;
@@ -29,19 +29,19 @@ void twi_peers_begin(tw_engine *engine);
 /* Returns true if the number of live engines is as well known as it will be, or cannot be known. Any thread. */
 bool twi_peers_are_known(const tw_engine *engine);
 
-/* The time at which Redis has all that the engines counted until `mono_ms`, if they reach Redis: two intervals later,
- * or, after an outage, when all engines are back. A reply takes redis_timeout_ms at most. Any thread. */
+/* Returns when Redis has all that reachable engines counted until `mono_ms`: two intervals later, or, after an outage,
+ * when all engines are back. A reply takes redis_timeout_ms at most. Any thread. */
 int64_t twi_peers_sent_by_ms(const tw_engine *engine, int64_t mono_ms);
 /* Returns true if engines that started together have found each other, and Redis has reported it. `age_ms` is the time
  * since Redis first reported how many engines live. */
 bool twi_peers_have_met(const struct twi_peers *peers, int64_t age_ms);
-/* Redis's clock has, or had, come to this moment. A moment that is a day from engine time is none. A clock is set
- * wrong, or the number is. Any thread. */
+/* Notes that Redis's clock has reached this moment. A moment that is a day from engine time is ignored, because a clock
+ * or the number is wrong. Any thread. */
 void twi_peers_note_redis_ms(tw_engine *engine, int64_t redis_ms);
-/* The latest moment that Redis's clock can have come to, by all that was noted; 0 means that no moment was noted. It
- * never goes back, also if another server leads whose clock is behind. Any thread. */
+/* Returns the latest moment that Redis's clock can have reached; 0 if none was noted. The moment never goes back, also
+ * if another server leads whose clock is behind. Any thread. */
 int64_t twi_peers_redis_ms(const tw_engine *engine);
-/* For how long a store has failed to reply, by its clock (store_map.h); 0 means it replies. Any thread. */
+/* Returns for how long a store has failed to reply, by its clock (store_map.h); 0 means it replies. Any thread. */
 int64_t twi_peers_away_ms(const tw_engine *engine, int64_t since_ms);
 
 #endif

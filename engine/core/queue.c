@@ -229,7 +229,7 @@ bool twi_queue_begin(tw_engine *engine) {
 
 /* ---- cancelling ---- */
 
-/* Its `done` runs, and in another thread. Under the lock. */
+/* Returns true if its `done` runs in another thread. Called under the lock. */
 static bool runs_elsewhere(const tw_request *call, const struct twi_thread *self) {
     for (const struct running *run = running; run != NULL; run = run->next)
         if (run->call == call) return run->self != self;

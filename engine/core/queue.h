@@ -7,11 +7,11 @@
 
 #include "engine/core/operation.h"
 
-/* It is over. Delivered to its queue; to the thread that waits; given up if its caller has gone. Any thread. */
+/* Takes an ended operation to its queue or its waiting thread, or gives it up if its caller has gone. Any thread. */
 void twi_queue_push(struct twi_operation *operation);
-/* Delivers at most so many answers of calls that name no queue. Returns true if there are more. By whoever drives. */
+/* Delivers at most so many answers of calls that name no queue. True if there are more. Called by the driver. */
 bool twi_queue_run_own(tw_engine *engine, size_t most);
-/* Answers of such calls wait. Any thread. */
+/* Returns true if answers of such calls wait. Any thread. */
 bool twi_queue_has_own(tw_engine *engine);
 /* Some queue is open. */
 bool twi_queue_is_open(tw_engine *engine);

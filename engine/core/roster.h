@@ -18,13 +18,13 @@ struct tw_family *twi_roster_find(tw_engine *engine, const char *name);
 bool twi_roster_add(tw_engine *engine, struct tw_family *family);
 /* Called when the family is being closed. Its name becomes free. */
 void twi_roster_forget(tw_engine *engine, struct tw_family *family);
-/* The family is about to be freed. Called by the turn. */
+/* Called by the turn when the family is about to be freed. */
 void twi_roster_remove(tw_engine *engine, struct tw_family *family);
 /* When the engine is opened, and in a forked child, which keeps its families. The arena is new, or there is none. */
 void twi_roster_begin(tw_engine *engine);
 void twi_roster_end(tw_engine *engine);
 
-/* For tests and checks of level 3: walks names, families and blocks. Takes the lock. */
+/* Used by tests and by checks of level 3: walks names, families and blocks. Takes the lock. */
 bool twi_roster_is_valid(tw_engine *engine);
 
 #endif

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define ANSWERS_AT_ONCE 256u /* then requests and replies are looked at again */
-#define LOOK_MS 1000         /* no event is missed; a bound all the same */
+#define LOOK_MS 1000         /* no event is missed. There is a bound nevertheless */
 
 static void await(tw_engine *engine) {
     int64_t left_ms = twi_driving_wake_ms(engine) - twi_clock_mono_ms(&engine->clock);

@@ -7,9 +7,9 @@
 
 #include "tallywheel.h"
 
-/* Starts it if there is none. Returns TW_ERR_MEMORY if there is no thread, or no descriptor. Any thread. */
+/* Starts the thread if there is none. TW_ERR_MEMORY: there is no thread or descriptor. Any thread. */
 tw_status twi_second_start(tw_engine *engine);
-/* An answer is there for it. Any thread. */
+/* Called when there is an answer for the thread. Any thread. */
 void twi_second_wake(tw_engine *engine);
 /* Ends it. Only tw_close() calls it, when no call can follow. */
 void twi_second_stop(tw_engine *engine);

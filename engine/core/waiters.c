@@ -37,8 +37,8 @@ static bool is_spared(const struct spent *spent, struct twi_operation *operation
     return true;
 }
 
-/* It continues to wait. Returns false if its caller has gone meanwhile, or the engine has stopped; then the operation
- * is gone. A waiter that was being looked at during twi_waiters_stop() comes here after it, and sees that. */
+/* Lets it wait on. Returns false if its caller has gone meanwhile, or the engine has stopped; it is then freed. A
+ * waiter that was being looked at during twi_waiters_stop() comes here after it, and sees that. */
 static bool put_back(struct twi_calls *calls, struct twi_operation *operation) {
     twi_check(operation->list == NULL);
     twi_calls_lock();

@@ -10,12 +10,12 @@
 
 #define TWI_WAITERS_TURN 256u
 
-/* It waits from now on, according to its look_ms, wakes, each_turn and shares_units. Its caller does not touch it any
- * more. */
+/* The operation waits from now on, according to its look_ms, wakes, each_turn and shares_units. Its caller does not
+ * touch it any more. */
 void twi_waiter_add(struct twi_operation *operation, enum twi_look (*look)(struct twi_operation *operation));
-/* By the owner of the turn. */
+/* Called by the owner of the turn. */
 void twi_waiters_turn(tw_engine *engine);
-/* The engine stops. Each waiter is looked at once more, and is over. Any thread. */
+/* Called when the engine stops. Each waiter is looked at again, and then ends. Any thread. */
 void twi_waiters_stop(tw_engine *engine);
 
 #endif

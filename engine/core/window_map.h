@@ -7,7 +7,7 @@
 /* Gives a replaced map to the turn, which frees it when no thread can see it any more. */
 void twi_window_map_retire(tw_engine *engine, uint32_t line);
 
-/* Returns the generation of a window. NULL means that it does not exist here. Inside a section. */
+/* Returns the generation of a window. NULL means that it does not exist here. Call it inside a section. */
 struct twi_generation *twi_window_find(struct tw_family *family, int64_t start_ms);
 /* Returns the generation that contains a moment, if it exists here. Only the clock's moment becomes `current`. If event
  * times of many threads changed `current`, its cache line would always move between processors. */
@@ -23,7 +23,7 @@ TWI_INLINE struct twi_generation *twi_window_at(struct tw_family *family, int64_
 }
 
 /* Does the same as twi_window_find(), but makes the generation if it does not exist. NULL means that there is no
- * memory. Lock-free. Inside a section. */
+ * memory. Lock-free. Call it inside a section. */
 struct twi_generation *twi_window_open(struct tw_family *family, struct twi_span span, uint64_t keys_expected);
 /* Publishes a prepared generation. Returns false if another thread has opened the window. */
 bool twi_window_publish(struct tw_family *family, struct twi_generation *generation);
@@ -36,7 +36,7 @@ void twi_window_map_give(struct tw_family *family);
 /* Visits the windows that are in the map and not dropped. Called by the turn. */
 void twi_window_visit(struct tw_family *family, void (*visit)(void *ctx, struct twi_generation *generation), void *ctx);
 
-/* Adds the family's windows and keys to the sums. Inside a section. */
+/* Adds the family's windows and keys to the sums. Call it inside a section. */
 void twi_window_count(struct tw_family *family, int64_t *windows, int64_t *keys);
 
 /* The turn calls these functions for the next retired map, and for its size in lines. */

@@ -70,7 +70,7 @@ tw_status twi_add_call(struct twi_call *call, int64_t delta, int64_t *view) {
         }
         if (status == TWI_AGAIN && call->at) status = twi_event_after_seal(call);
         if (status != TWI_AGAIN) return status;
-        /* Sealed. By the clock the window is over. The next try sees this. */
+        /* Sealed. By the clock the window has ended. The next try sees this. */
     }
 }
 

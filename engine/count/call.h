@@ -45,7 +45,7 @@ tw_status twi_call_begin_at(struct twi_call *call, struct tw_family *family, tw_
 TWI_INLINE void twi_call_end(const struct twi_call *call) {
     twi_section_leave(call->self);
 }
-/* Checks whether a thread keeps the clock. TW_OK. */
+/* Checks whether a thread keeps the clock. Returns TW_OK if so. */
 TWI_COLD tw_status twi_call_look(tw_engine *engine);
 /* Called at the end of a fast call. `calls` is a count that it has raised. One in so many calls looks at the clock. */
 TWI_INLINE tw_status twi_call_over(tw_engine *engine, int64_t calls) {
@@ -83,8 +83,8 @@ TWI_INLINE bool twi_call_is_behind(struct twi_call *call, int64_t in_ms) {
     return true;
 }
 
-/* Called before the first units of a key are taken. Returns false if the clocks show that the window of the call is
- * over. The call then decides again. New keys are so rare that the call can look at the clocks. */
+/* Called before the first units of a key are taken. Returns false if the clocks show that the window of the call has
+ * ended. The call then decides again. New keys are so rare that the call can look at the clocks. */
 TWI_INLINE bool twi_call_is_current(struct twi_call *call) {
     int64_t now_ms = twi_clock_read(&call->engine->clock);
     if (now_ms == call->now_ms || call->at || call->family->kind.evicts_idle) return true;

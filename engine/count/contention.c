@@ -104,7 +104,7 @@ static bool may_stripe(tw_engine *engine, struct twi_generation *generation, str
 bool twi_contention_make_stripes(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                                  int64_t limit) {
     struct twi_arena *arena = &engine->arena;
-    /* This is checked first, because the records of a sealed generation may have been given back already. */
+    /* These are checked first, because the records of a sealed generation may have been given back already. */
     if (generation->family->kind.from_first || generation->family->kind.evicts_idle) return false;
     if (generation->family->kind.is_hard && generation->synced)
         return false; /* the word contains the lease of the cell */

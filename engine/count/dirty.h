@@ -30,13 +30,13 @@ void twi_dirty_list(tw_engine *engine, struct twi_generation *generation, struct
 void twi_dirty_owe(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
 /* Adds a generation to the turn's list of generations to collect. */
 void twi_dirty_pend(tw_engine *engine, struct twi_generation *generation);
-/* Moves the generations that adders have listed to the turn's list. By the turn. */
+/* Moves the generations that adders have listed to the turn's list. Called by the turn. */
 void twi_dirty_take_marked(tw_engine *engine);
 /* Finishes the marks of threads that ended while they marked a counter. By the turn. */
 void twi_dirty_heal(tw_engine *engine);
 /* Removes a generation from both lists. It has no unsent counts, and no thread can reach it. Called by the turn. */
 void twi_dirty_forget(tw_engine *engine, struct twi_generation *generation);
-/* Samples unsent_keys. By the turn. */
+/* Samples unsent_keys. Called by the turn. */
 void twi_dirty_sample(tw_engine *engine);
 
 #endif

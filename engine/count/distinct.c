@@ -146,7 +146,7 @@ tw_status tw_distinct_add_many(tw_family *family, tw_key key, const tw_key *elem
 
 /* ---- reading ---- */
 
-/* For a window that is over, `base` is the amount by which Redis's estimate is above that of this process. */
+/* For a window that has ended, `base` is the amount by which Redis's estimate is above that of this process. */
 static int64_t estimate_of(const struct twi_call *call, struct twi_cell *cell, uint64_t meta) {
     return twi_view_of(cell, meta, twi_sketch_estimate(&call->engine->arena, cell, meta));
 }
@@ -175,8 +175,8 @@ tw_status tw_distinct_get(tw_family *family, tw_key key, int64_t *estimate) {
     return status;
 }
 
-/* Returns the estimate in a window that still exists, from its table or from its packed form. The packed form has
- * only estimates. Inside a section. */
+/* Returns the estimate in a window that still exists, from its table or from its packed form. The packed form has only
+ * estimates. Call it inside a section. */
 static int64_t estimate_in(const struct twi_call *call, struct twi_generation *generation) {
     if (twi_generation_is_packed(generation)) return twi_view_in(call, generation);
     struct twi_cell *cell = twi_table_find(&call->engine->arena, generation, &call->lookup);

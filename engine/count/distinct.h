@@ -4,7 +4,7 @@
 
 #include "tallywheel.h"
 
-/* tw_distinct_add() in every case. Refuses families of other kinds. */
+/* Does tw_distinct_add() in every case. Refuses families of other kinds. */
 tw_status twi_distinct_add_slow(tw_family *family, tw_key key, tw_key element, bool *changed);
 
 #endif

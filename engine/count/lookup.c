@@ -108,7 +108,7 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     TWI_RACE_POINT(window_not_opened);
     place->generation = twi_window_open(family, span, 0);
     if (place->generation == NULL) return TW_ERR_FULL;
-    /* the window is over permanently, even if lateness has become longer */
+    /* the window has ended permanently, even if lateness has become longer */
     if (twi_generation_is_packed(place->generation)) return TWI_AGAIN;
     /* Since the clock was read, the window may have ended, been reported and dropped. It must not be used again,
      * even if another late caller has just opened it again. Or a key may have begun its incarnation in the next

@@ -40,11 +40,11 @@ enum twi_found twi_place_insert(const struct twi_insert *insert, struct twi_cell
 /* Returns true if enough memory and keys are left, so that reading an unknown key may make a counter (trap E41). */
 bool twi_may_take_interest(const struct twi_call *call);
 
-/* Returns the view of the call's key in a window here, from its table or its packed form. Inside a section. */
+/* Returns the view of the call's key in a window here, from its table or its packed form. Call it inside a section. */
 int64_t twi_view_in(const struct twi_call *call, struct twi_generation *generation);
 
 /* Returns the status of a call for a window at unix_ms that does not exist here. TW_OK means that the window may be
- * empty. TW_ERR_LATE means that it is over permanently. */
+ * empty. TW_ERR_LATE means that it has ended permanently. */
 tw_status twi_absent_window_status(struct tw_family *family, int64_t unix_ms, int64_t now_ms);
 
 /* Marks the counter after an add that returned `before`. */

@@ -44,7 +44,7 @@ void tw_pin_close(tw_pin *pin) {
     free(pin);
 }
 
-/* Remembers where the key is counted now. Inside a section. */
+/* Remembers where the key is counted now. Call it inside a section. */
 static void remember(tw_pin *pin, const struct twi_call *call) {
     struct twi_place place;
     pin->cell = NULL;

@@ -31,7 +31,7 @@ struct twi_counting {
     int64_t (*retry_ms)(const struct tw_family *family, int64_t n, int64_t limit, const struct twi_decision *decision);
 };
 
-/* tw_acquire() for a limit of one window from which no other engine spends. */
+/* Does tw_acquire() for a limit of one window from which no other engine spends. */
 tw_status twi_counted_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
 
 /* ---- units ---- */

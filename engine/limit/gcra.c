@@ -60,7 +60,7 @@ static void set_now(struct pace *pace, const struct twi_call *call) {
     set_since(pace, (call->now_ms - pace->start_ms) * 1000, false);
 }
 
-/* Returns false if the window is over by the exact clock. The clock has then moved for all threads, so the call
+/* Returns false if the window has ended by the exact clock. The clock has then moved for all threads, so the call
  * begins again in the next window. */
 static bool set_exactly(struct pace *pace, const struct twi_call *call) {
     twi_check_dear(!pace->is_exact);
@@ -103,7 +103,7 @@ static tw_status decide_by_now(struct pace *pace, int64_t at) {
     return TW_OK;
 }
 
-/* Returns the same, by the exact clock if it could change the result. Returns TWI_AGAIN if the window is over. */
+/* Returns the same, by the exact clock if it could change the result. Returns TWI_AGAIN if the window has ended. */
 static tw_status decide(struct pace *pace, const struct twi_call *call, int64_t at) {
     twi_check_dear(at >= 0);
     tw_status status = decide_by_now(pace, at);

@@ -121,7 +121,7 @@ static tw_status count_units(const struct twi_call *call, const struct twi_place
     return added == TWI_ADD_FROZEN ? TWI_AGAIN : twi_refuse_for(TWI_WHY_SUM);
 }
 
-/* TW_OK, TW_DENIED, TW_PENDING; TW_ERR_RANGE; TWI_AGAIN. */
+/* Returns TW_OK, TW_DENIED, TW_PENDING, TW_ERR_RANGE or TWI_AGAIN. */
 static tw_status spend(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
                        struct hard *hard) {
     twi_check_dear(n >= 0 && limit >= 0);

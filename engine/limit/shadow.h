@@ -14,7 +14,7 @@ tw_status twi_shadow_answered(tw_family *family, int64_t n, tw_status status, st
 tw_status twi_shadow_some_answered(tw_family *family, tw_status status, const tw_verdict *verdict);
 /* Calls `acquire` of the kind of limit, counts its statistics, and applies shadow mode. */
 twi_hot_acquire twi_shadow_acquire;
-/* tw_acquire_some() for a kind that implements it. Shadow mode does not use it. */
+/* Does tw_acquire_some() for a kind that implements it. Shadow mode does not use it. */
 tw_status twi_shadow_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
                                   tw_verdict *verdict);
 

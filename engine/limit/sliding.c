@@ -11,7 +11,7 @@
  * even flow can still use the whole limit.
  * The part only falls while a window lasts. So the rest of the limit for this window only rises, and slices that were
  * cut stay valid.
- * Without Redis the previous windows are over. They are sealed, perhaps packed, and are read without a lock, in the
+ * Without Redis the previous windows have ended. They are sealed, perhaps packed, and are read without a lock, in the
  * same way as by tw_get_at(). With Redis (N = 1) the previous window stays open for one more window (rollover.c). So
  * its total can be requested until the total is surely final, also for keys that only other engines counted.
  * Always true: without Redis a call is denied only if used + n is above the limit. The exception is a call that is

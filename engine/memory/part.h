@@ -42,7 +42,7 @@ void twi_parts_give(struct twi_arena *whole, twi_parts *parts);
 bool twi_parts_renew(struct twi_arena *whole, twi_parts *parts);
 /* Frees the memory of the parts that is outside of the arena. The arena is already freed, or is freed next. */
 void twi_parts_free(twi_parts *parts);
-/* Calls twi_arena_survey() and twi_arena_keep_ahead() for some of the parts in use, by turns. By the turn. */
+/* Calls twi_arena_survey() and twi_arena_keep_ahead() for some of the parts in use, by turns. Called by the turn. */
 void twi_parts_keep_ahead(struct twi_arena *whole, int64_t mono_ms, uint32_t *work);
 
 #endif

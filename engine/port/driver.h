@@ -133,9 +133,9 @@ struct twi_driver {
     uint64_t (*ticket_take)(struct twi_sync *sync); /* begins the full collection for a flush; any thread may call it */
     enum twi_ticket (*ticket_state)(struct twi_sync *sync, uint64_t ticket); /* any thread */
     void (*stats)(const struct twi_sync *sync, tw_stats *stats);             /* any thread */
-    /* The owner of the turn calls it when the engine closes and has no unsent counts. It gives a short lifetime to
-     * the engine's keys in Redis. The engine calls it again after each turn until it returns true, or until its time
-     * is over. May be NULL. */
+    /* The owner of the turn calls it when the engine closes and has no unsent counts. It gives a short lifetime to the
+     * engine's keys in Redis. The engine calls it again after each turn until it returns true, or until its time has
+     * ended. May be NULL. */
     bool (*leave)(struct twi_sync *sync);
     /* Closes the socket, settles every item that it has with twi_port_give_up(TW_LOST_CLOSED), and frees its memory. */
     void (*destroy)(struct twi_sync *sync);

@@ -24,7 +24,7 @@ enum {
      * all registers of the counter. */
     TWI_ITEM_DISTINCT = 16,
     TWI_ITEM_ASKED = 32,  /* with DISTINCT: the program reads the key, so the registers of Redis must be merged back */
-    TWI_ITEM_SEALED = 64, /* with DISTINCT: the window is over, and Redis's estimate is needed */
+    TWI_ITEM_SEALED = 64, /* with DISTINCT: the window has ended, and Redis's estimate is needed */
     TWI_ITEM_HASH = 128,  /* a field of a hash: twi_port_render() writes the hash, twi_port_inner() the field */
     TWI_ITEM_ZSET = 256,  /* a member of a sorted set, in the same way. Without both flags the item is a string */
     /* One engine closes its window for all, and Redis may lack the name of its key (twi_port_window_names()) */
@@ -179,9 +179,9 @@ uint64_t twi_port_restore(tw_engine *engine, uint32_t index);
 bool twi_port_restore_some(tw_engine *engine);
 /* Called before twi_port_restore() for an item of unknown outcome, which the store that the engine left may have. */
 void twi_port_adrift(const struct twi_item *item);
-/* Called when the lifetime of the item's key in Redis is over. The earlier store had its part for as long as the
- * part was in use, so this part is not missing now. The part that the store may have is given up as uncertain. The
- * item loses both parts, and the rest is settled separately. Returns true if a part was given up. */
+/* Called when the lifetime of the item's key in Redis has ended. The earlier store had its part for as long as the part
+ * was in use, so this part is not missing now. The part that the store may have is given up as uncertain. The item
+ * loses both parts, and the rest is settled separately. Returns true if a part was given up. */
 bool twi_port_end_item(struct twi_item *item);
 /* Called when a store that the engine had left is back. The store has the counts that were still to be sent again,
  * so they are not sent again. All items in flight were settled before. An item of unknown outcome loses the part

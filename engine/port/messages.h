@@ -76,7 +76,7 @@ enum twi_lease_kind {
     TWI_LEASE_NUMBERS,  /* the reply has the numbers */
     TWI_LEASE_RESEND,   /* it was refused, or its outcome is unknown, so it is sent again */
     TWI_LEASE_ENDED,    /* there is another epoch now, so Redis changed nothing */
-    TWI_LEASE_TOO_LATE, /* the window is over by Redis's clock */
+    TWI_LEASE_TOO_LATE, /* the window has ended by Redis's clock */
     TWI_LEASE_TWIN      /* another copy of this process uses the same id, so Redis changed nothing */
 };
 struct twi_lease_answer {

@@ -52,7 +52,7 @@ enum twi_waiting_since {
 enum twi_waiting_since twi_rejected_wait(struct twi_rejected *rejected, const struct twi_item *item, int64_t due_ms);
 bool twi_rejected_waits(const struct twi_rejected *rejected, const struct twi_generation *generation,
                         const struct twi_cell *cell);
-/* Takes one entry whose wait is over. Begin with *at = 0. Returns false if there are no more such entries. Then
+/* Takes one entry whose wait has ended. Begin with *at = 0. Returns false if there are no more such entries. Then
  * due_ms is computed again. */
 bool twi_rejected_take(struct twi_rejected *rejected, int64_t now_ms, uint32_t *at, struct twi_rejected_key *key);
 void twi_rejected_end_waits(struct twi_rejected *rejected, int64_t now_ms); /* every wait ends now */

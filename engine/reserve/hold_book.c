@@ -219,8 +219,7 @@ bool twi_hold_book_forget(tw_family *family) {
 
 /* ---- re-sending (port/messages.h) ---- */
 
-/* The entry that was sent longest ago; NULL means that there is none. Those of closed families are no holds any
- * more. */
+/* Returns the entry that was sent longest ago, or NULL. Entries of closed families are no holds any more. */
 static struct entry *oldest(tw_engine *engine) {
     const struct twi_hold_book *book = engine->here->holds;
     for (uint32_t left = PASS_OVER_MAX; left != 0 && book->first != 0; left--) {

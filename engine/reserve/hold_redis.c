@@ -33,7 +33,7 @@ static void fill_verdict(const tw_family *family, tw_verdict *verdict, int64_t l
     verdict->retry_after_ms = admitted ? 0 : limit < 1 ? -1 : family->engine->here->remote.tuning.presence_life_ms;
 }
 
-/* Redis could not be asked, or did not reply. Redis may have admitted this hold all the same. If it is admitted here,
+/* Redis could not be asked, or did not reply. Redis may have admitted this hold nevertheless. If it is admitted here,
  * it is re-sent under the same name. If it is denied here, it is never sent again. */
 static bool admits_without(tw_family *family, tw_key key, int64_t limit, enum twi_request_outcome outcome,
                            int64_t *held) {
@@ -87,7 +87,7 @@ static bool ask_give(struct twi_operation *operation) {
     return twi_redis_call_send(&redis_call, operation);
 }
 
-/* Without a reply the hold ends when its life is over, because it is not sent again. */
+/* Without a reply the hold ends when its life has ended, because it is not sent again. */
 static tw_status finish_give(struct twi_operation *operation, tw_request *call) {
     (void)operation, (void)call;
     return TW_OK;
@@ -235,7 +235,7 @@ tw_status twi_hold_redis_give(tw_family *family, tw_key key) {
     return status;
 }
 
-/* A waiter, until the statement is answered, or its time is over. */
+/* A waiter, until the statement is answered, or its time has ended. */
 static enum twi_look look_at_statement(struct twi_operation *operation) {
     tw_engine *engine = operation->engine;
     bool is_over = twi_hold_book_is_answered(engine, ((struct giving *)operation)->statement) ||

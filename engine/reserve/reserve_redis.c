@@ -14,7 +14,7 @@
 
 #define TOKEN_NAME "tw:token:"
 
-/* The name of a token's key in Redis. In a cluster it lies in the slot of the token's counter. */
+/* Writes the name of a token's key in Redis. In a cluster it lies in the slot of the token's counter. */
 static tw_key name_token(const tw_engine *engine, const struct twi_token *token, char out[TWI_REDIS_CALL_NAME_MAX]) {
     twi_check(token->id[0] != '\0');
     twi_check(!token->has_slot || engine->here->remote.shorts != NULL);
@@ -282,8 +282,8 @@ static struct settling *make_settling(tw_engine *engine, const struct twi_token 
     return settling;
 }
 
-/* Called when the caller has gone. The units that Redis may have set aside return now, and not only when their time is
- * over. */
+/* Called when the caller has gone. The units that Redis may have set aside return now, and not only when their time has
+ * ended. */
 static void undo_take(struct twi_operation *operation) {
     const struct taking *taking = (const struct taking *)operation;
     const struct twi_result *result = &operation->result;

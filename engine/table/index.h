@@ -81,8 +81,8 @@ TWI_INLINE uint64_t twi_index_descend(const struct twi_arena *arena, _Atomic uin
 struct twi_cell *twi_index_find_further(struct twi_arena *arena, struct twi_generation *generation,
                                         const struct twi_lookup_key *lookup);
 
-/* Returns the cell of `key`, or NULL. Takes no lock and writes nothing. Two or three loads to the leaf. Inside a
- * section. */
+/* Returns the cell of `key`, or NULL. Takes no lock and writes nothing. It makes two or three loads to the leaf. Call
+ * it inside a section. */
 TWI_INLINE struct twi_cell *twi_table_find(struct twi_arena *arena, struct twi_generation *generation,
                                            const struct twi_lookup_key *lookup) {
     _Atomic uint64_t *where;
@@ -116,7 +116,7 @@ bool twi_index_fill(struct twi_arena *arena, struct twi_generation *generation, 
 /* Makes the root of an index for `keys` keys, of which few have come yet. It has all leaves. Each leaf is small
  * until keys come. Returns 0 if there is no memory. */
 uint64_t twi_index_lay(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys);
-/* An empty leaf. Returns 0 if there is no memory. */
+/* Makes an empty leaf. Returns 0 if there is no memory. */
 uint64_t twi_leaf_make(struct twi_arena *arena, struct twi_generation *generation, uint32_t log2, uint32_t depth,
                        uint32_t room);
 #endif

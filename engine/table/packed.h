@@ -1,4 +1,4 @@
-/* packed.h -- the packed form of a window that is over: its keys and final values, without empty cells. It does not
+/* packed.h -- the packed form of a window that has ended: its keys and final values, without empty cells. It does not
  * change after it was published.
  *
  *   head ─▶ directories ─▶ bucket   | line of the page : 32 | begins at : 16 | bytes : 16 |
@@ -89,8 +89,8 @@ enum twi_packing twi_packed_build(const struct twi_packer *packer, uint32_t line
  * thread can reach it. Returns true when everything is given back. Then *line is 0. */
 bool twi_packed_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *line, uint32_t *work);
 
-/* Finds the final values of `key`, whose hash is given. Returns false if the key was not counted in this window.
- * Inside a section. */
+/* Finds the final values of `key`, whose hash is given. Returns false if the key was not counted in this window. Call
+ * it inside a section. */
 bool twi_packed_find(const struct twi_arena *arena, uint32_t line, uint64_t hash, tw_key key, struct twi_final *final);
 
 /* Shows every entry, from *cursor on, until `visit` returns false or all are shown (then *cursor.done). If `visit`

@@ -119,7 +119,7 @@ int64_t twi_sketch_freeze(const struct twi_arena *arena, struct twi_cell *cell, 
 bool twi_sketch_give(struct twi_arena *arena, struct twi_generation *generation, struct twi_chunk *chunk,
                      uint32_t *work);
 
-/* Called by the turn. Gives back the pieces that were retired a grace period ago. True: some still wait. */
+/* Called by the turn. Gives back the pieces that were retired a grace period ago. True: some still wait for that. */
 bool twi_sketch_reclaim(struct twi_arena *arena, struct twi_sketch_retired *retired);
 
 #endif

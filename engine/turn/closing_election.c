@@ -38,7 +38,7 @@ struct twi_close_election *twi_close_election_make(tw_engine *engine, struct twi
     return election;
 }
 
-/* A linear search, because the list has only windows that are over and not yet closed. */
+/* A linear search, because the list has only windows that have ended and not yet closed. */
 struct twi_close_election *twi_close_election_of(const struct twi_generation *generation) {
     struct twi_close_election *election = generation->family->turn.closing.elections;
     while (election != NULL && election->generation != generation) election = election->next;

@@ -66,7 +66,7 @@ void twi_close_election_end_closed(struct twi_close_election *election);
 void twi_close_election_end_by_others(struct twi_close_election *election);
 void twi_close_election_end_list(struct twi_close_election *election);
 void twi_close_election_free(struct twi_close_election *election);
-/* Redis may forget that this window is closed. If Redis forgets it, this engine reports the closing again. */
+/* Called when Redis may have forgotten that this window is closed. If so, this engine reports the closing again. */
 void twi_close_election_keep(struct tw_family *family, int64_t start_ms);
 void twi_close_election_lack(struct twi_close_election *election, const char *why);
 int64_t twi_close_election_claim_at_ms(const struct twi_generation *generation);

@@ -111,7 +111,7 @@ static void note_late(struct twi_close_election *election) {
                                 "counts came after another engine had closed it, and this engine has no hook");
 }
 
-/* This engine no longer claims the window. */
+/* Called when this engine no longer claims the window. */
 static void take_pass_answer(struct twi_close_election *election, int64_t now_ms) {
     twi_check(election->state == TWI_ELECTION_PASS);
     struct twi_generation *generation = election->generation;

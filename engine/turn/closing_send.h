@@ -1,4 +1,4 @@
-/* closing_send.h -- when a family has a message about its windows to send (closing.h). By the turn. */
+/* closing_send.h -- when a family has a message about its windows to send (closing.h). Called by the turn. */
 #ifndef TWI_TURN_CLOSING_SEND_H
 #define TWI_TURN_CLOSING_SEND_H
 

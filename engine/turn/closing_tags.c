@@ -45,7 +45,7 @@ static bool holds(const struct twi_closing_groups *groups, uint32_t group) {
     return (groups->words[group / 64] >> (group % 64) & 1) != 0;
 }
 
-/* The first group. Returns NONE if no group is left. */
+/* Returns the first group, or NONE if no group is left. */
 static uint32_t first_of(const struct twi_closing_groups *groups) {
     for (uint32_t i = 0; i < TWI_CLOSING_TAGS_WORDS; i++)
         if (groups->words[i] != 0) return i * 64 + (uint32_t)__builtin_ctzll(groups->words[i]);

@@ -40,7 +40,7 @@ struct twi_closing_tags {
     bool renews;                     /* the message under way renews it */
     int64_t pause_ms;                /* in PASS: when a store was empty; 0: the hook returned false */
     bool reads_all; /* an engine has died, and may have recorded names in groups that the index lacks */
-    bool relists;   /* in the state DROP: the names that this engine added are in sets of a round that is over */
+    bool relists;   /* in the state DROP: the names that this engine added are in sets of a round that has ended */
     /* The pages that are filled while names are added. Each group has one, with the lines of unsent records. */
     uint16_t *counts;
     uint32_t *lines;
@@ -78,7 +78,7 @@ void twi_closing_tags_do_found(struct twi_closing_tags *tags, const struct tw_fa
 /* Notes that the group under way has names. */
 void twi_closing_tags_found(struct twi_closing_tags *tags);
 void twi_closing_tags_do_own(struct twi_closing_tags *tags);
-/* tags->group becomes the next group to process. Returns false if no group is left. */
+/* Makes tags->group the next group to process. Returns false if no group is left. */
 bool twi_closing_tags_next(struct twi_closing_tags *tags);
 /* tags->group is done. */
 void twi_closing_tags_done(struct twi_closing_tags *tags);

@@ -216,9 +216,9 @@ static void pend_if_marked(void *ctx, struct twi_generation *generation) {
         twi_dirty_pend(ctx, generation);
 }
 
-/* Called when the grace period of a ticket is over. Every adder that began before it has then set its last mark.
- * Such an adder may have found its window already listed by a thread that began after the ticket and stalls before
- * its push. So the function checks the windows, and not the list. */
+/* Called when the grace period of a ticket has ended. Every adder that began before it has then set its last mark. Such
+ * an adder may have found its window already listed by a thread that began after the ticket and stalls before its push.
+ * So the function checks the windows, and not the list. */
 static void begin_full_collection(tw_engine *engine) {
     twi_check(!engine->collector.running);
     engine->collector.requested = false;

@@ -7,9 +7,8 @@
  * have forgotten something, all keys are sent again (restore.c).
  * In the cold part `handed` and `acked` are sums of registers. A sum rises whenever a register rises, so a different
  * sum shows that there are new elements. Registers that come back from Redis are raised in the same way, but do not
- * mark the counter. Their only cost is that the key may be sent once more.
- * A sealed sketch accepts no registers any more. For a sealed sketch `base` is the difference between Redis's estimate
- * and the estimate of the sketch.
+ * mark the counter. Their only cost is that the key may be sent again. A sealed sketch accepts no registers any more.
+ * For a sealed sketch `base` is the difference between Redis's estimate and the estimate of the sketch.
  * Always true: only the turn runs this file. A view never falls because of a reply. */
 #include "engine/base/hll_bytes.h"
 

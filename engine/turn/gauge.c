@@ -50,8 +50,8 @@ static void send_some(tw_engine *engine, struct tw_family *family, struct twi_ge
 void twi_gauge_appoint(struct tw_family *family) {
     twi_check(family->kind.gauge);
     const struct twi_family_gauge *gauge = &family->turn.gauge;
-    /* This code does not use `current`, which is set by a thread that finds the window. A gauge may be set only
-     * once, by the thread that made the window. */
+    /* The search does not use `current`, which is set by a thread that finds the window. A gauge may be set only once,
+     * by the thread that made the window. */
     bool has_any = family->turn.generations != 0 && !twi_gauge_leaves(family);
     twi_appointment_set(&family->engine->agenda.gauges, &family->agenda.special,
                         !has_any      ? TWI_APPOINTMENT_NEVER

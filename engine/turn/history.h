@@ -1,5 +1,5 @@
-/* history.h -- windows that are over and stay readable. They are packed, and their tables are given back. By the
- * turn. */
+/* history.h -- windows that have ended and stay readable. They are packed, and their tables are given back. Called by
+ * the turn. */
 #ifndef TWI_TURN_HISTORY_H
 #define TWI_TURN_HISTORY_H
 
@@ -9,7 +9,7 @@ struct tw_family;
 struct twi_arena;
 struct twi_generation;
 
-/* Queues a window for packing. The window is over and stays readable for a while. By the turn. */
+/* Queues a window for packing. Such a window has ended and stays readable for a while. Called by the turn. */
 void twi_history_enter(tw_engine *engine, struct twi_generation *generation);
 /* Continues packing, for one turn's work. */
 void twi_history_turn(tw_engine *engine, struct tw_family *family);

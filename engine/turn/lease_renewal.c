@@ -110,7 +110,7 @@ static bool is_awaiting_first_grant(struct twi_lease *lease) {
            twi_load_relaxed(&lease->reported_spent) < twi_load_relaxed(&lease->limit);
 }
 
-/* Called when the lease has units or cannot get any, when a caller spent, or when its window is over. */
+/* Called when the lease has units or cannot get any, when a caller spent, or when its window has ended. */
 static void first_grant_came(struct twi_leases *leases, struct twi_lease *lease) {
     if (twi_load_relaxed(&lease->awaits_first_grant) == 0) return;
     twi_store_relaxed(&lease->awaits_first_grant, 0); /* only the turn clears it */

@@ -20,7 +20,7 @@ bool twi_leases_are_over(tw_engine *engine);
  * call looks at `*work` leases at most, and the next call continues there. Windows are examined one after the other,
  * so the function returns false for a window that has to wait for another one. Only the turn calls it. */
 bool twi_leases_are_returned(tw_engine *engine, struct twi_generation *generation, uint32_t *work);
-/* Called when the window has ended. The units of dead engines in it are then free. By the turn. */
+/* Called when the window has ended. The units of dead engines in it are then free. Called by the turn. */
 void twi_leases_end(tw_engine *engine, struct twi_generation *generation);
 
 #endif

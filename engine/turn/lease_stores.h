@@ -46,7 +46,7 @@ void twi_lease_hold(struct twi_lease_store *store, struct twi_lease *lease);
 
 void twi_lease_stores_free(struct twi_leases *leases);
 
-/* These functions are for tests and for checks of level 3. They check a lease, and all chains and queues. */
+/* The next two functions, for tests and checks of level 3, check a lease, and all chains and queues. */
 bool twi_lease_is_valid(tw_engine *engine, const struct twi_lease *lease);
 bool twi_lease_stores_are_valid(tw_engine *engine);
 

@@ -142,7 +142,7 @@ static bool restore_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     int64_t acked = twi_load_relaxed(&cold->acked), given_up = twi_restore_given_up_of(walk->generation, cell);
     if (acked == given_up || (meta & TWI_META_UNTOLD) != 0) return true;
     if (walk->generation->family->kind.from_first && !is_overflow && twi_load_relaxed(&cell->end_ms) <= walk->now_ms)
-        return true; /* its lifetime in Redis is over, too */
+        return true; /* its lifetime in Redis has ended, too */
     twi_check(twi_load_relaxed(&cold->handed) == acked);
     (void)twi_or_relaxed(&cell->meta, TWI_META_UNTOLD); /* only the turn reads it */
     twi_dirty_owe(engine, walk->generation, cell, meta);

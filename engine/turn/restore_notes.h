@@ -91,7 +91,7 @@ struct twi_noted *twi_notes_find(struct twi_notes *notes, const struct twi_cell 
 void twi_restore_give_up(tw_engine *engine, struct twi_cell *cell, struct twi_generation *generation, int64_t delta);
 /* Returns how many units of a counter were given up. */
 int64_t twi_restore_given_up_of(struct twi_generation *generation, const struct twi_cell *cell);
-/* Called when fewer units must be sent again. The others were sent, are over, or count in another way. */
+/* Called when fewer units must be sent again. The others were sent, have ended, or count in another way. */
 void twi_restore_less_untold(struct twi_restore *restore, uint32_t store, uint64_t units);
 /* Returns the units of that store in windows that not exist here and still exist in Redis, and forgets these units. */
 uint64_t twi_restore_take_dropped(struct twi_restore *restore, uint32_t store, int64_t now_ms);

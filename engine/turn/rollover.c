@@ -1,4 +1,4 @@
-/* rollover.c -- roll-over ends a generation when its time is over, and prepares the next one. This file decides which
+/* rollover.c -- roll-over ends a generation when its time has ended, and prepares the next one. This file decides which
  * families are looked at, and keeps the list of a family's windows. The steps of one window are in window_end.c, the
  * next window is made in window_next.c, and memory is given back in window_reclaim.c.
  *

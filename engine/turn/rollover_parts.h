@@ -24,7 +24,7 @@ struct twi_rollover {
     int64_t due_ms;  /* engine time */
     int64_t look_ms; /* monotonic */
     bool dropped;
-    int64_t over_ms;      /* windows that end at or before this time are over; this turn uses no later time */
+    int64_t over_ms;      /* windows that end at or before this time have ended; this turn uses no later time */
     bool arrives;         /* the present generation has not come to its place in the list yet */
     bool held_up;         /* the hook of an earlier window must be called first */
     bool swept, is_whole; /* the map was searched for windows that are not in the list; the search found none */

@@ -80,7 +80,7 @@ static bool call_hook(struct twi_rollover *rollover, struct twi_generation *gene
     twi_check(twi_load_relaxed(&generation->phase) >= TWI_SEALED);
     tw_engine *engine = rollover->engine;
     if (!twi_generation_has_counted(generation)) return true;
-    /* When the time of tw_close() is over, a hook that returned false is called a last time. */
+    /* When the time of tw_close() has ended, a hook that returned false is called a last time. */
     if (engine->turn.mono_ms < generation->turn.hook_after_ms && !engine->turn.hooks_partial) return false;
     if (is_before_its_time(rollover, generation)) flags |= TW_CLOSED_PARTIAL;
     if (generation->turn.restore.is_short) flags |= TW_CLOSED_LOCAL;
@@ -100,8 +100,8 @@ static bool is_refused_for_good(const struct twi_rollover *rollover) {
                rollover->engine->here->remote.tuning.closing_wait_ms;
 }
 
-/* Hooks are called in order of time. A thread that opens a window looks at the clock and the watermark again before
- * it counts in the window (lookup.c). So if a window is over by this turn's over_ms, and is not in the map after the
+/* Hooks are called in order of time. A thread that opens a window looks at the clock and the watermark again before it
+ * counts in the window (lookup.c). So if a window has ended by this turn's over_ms, and is not in the map after the
  * fence, it will never have counts. */
 static bool is_its_turn(struct twi_rollover *rollover) {
     if (rollover->arrives) twi_rollover_look(rollover, 0);
@@ -117,7 +117,7 @@ static bool is_its_turn(struct twi_rollover *rollover) {
     return rollover->is_whole;
 }
 
-/* Returns true if later windows have to wait for this one. When the time of tw_close() is over, they wait only until
+/* Returns true if later windows have to wait for this one. When the time of tw_close() has ended, they wait only until
  * it is sealed, because a hook that then returns false is not called again. */
 bool twi_window_holds_others_up(const struct twi_rollover *rollover, struct twi_generation *generation) {
     uint32_t phase = twi_load_relaxed(&generation->phase);
@@ -172,8 +172,8 @@ static bool close_by_one(struct twi_rollover *rollover, struct twi_generation *g
     return generation->turn.hook_done && twi_close_election_of(generation) == NULL;
 }
 
-/* A window pauses each time before it hurries, because counts that Redis refuses stay unsent. Returns true if the
- * pause is over. Then the next pause begins. */
+/* A window pauses each time before it hurries, because counts that Redis refuses stay unsent. Returns true if the pause
+ * has ended. Then the next pause begins. */
 static bool is_pause_over(const struct twi_rollover *rollover, struct twi_generation *generation, int64_t pause_ms) {
     twi_check(pause_ms >= 0);
     int64_t now_ms = rollover->engine->turn.mono_ms;

@@ -1,4 +1,4 @@
-/* window_next.h -- the next window of a family. By the turn. */
+/* window_next.h -- the next window of a family. Called by the turn. */
 #ifndef TWI_TURN_WINDOW_NEXT_H
 #define TWI_TURN_WINDOW_NEXT_H
 

@@ -1,4 +1,4 @@
-/* window_reclaim.h -- the memory of dropped windows. By the turn. */
+/* window_reclaim.h -- the memory of dropped windows. Called by the turn. */
 #ifndef TWI_TURN_WINDOW_RECLAIM_H
 #define TWI_TURN_WINDOW_RECLAIM_H
 

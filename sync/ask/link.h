@@ -94,7 +94,7 @@ void twi_link_put(struct twi_link *link, struct twi_lane *lane, size_t bytes, in
 void twi_link_send(struct twi_link *link, int64_t now_ms);
 /* Closes the connection. The dispatcher then looks after the calls, and calls twi_link_failed(). */
 void twi_link_end(struct twi_link *link, enum twi_link_end ended, const char *why);
-void twi_link_failed(struct twi_link *link, int64_t now_ms); /* `ended` is over */
+void twi_link_failed(struct twi_link *link, int64_t now_ms); /* `ended` is handled */
 void twi_link_answered(struct twi_link *link);               /* a call */
 /* Returns until when no new call may be sent there; 0 means that calls may be sent. While the breaker is not closed
  * one call at a time tries. */

@@ -1,5 +1,5 @@
-/* loss.h -- the end of a link. The calls that were under way there go again, in their order, under the same names and
- * numbers. */
+/* loss.h -- the end of a link. The calls that were under way on the link are sent again, in their order, under the same
+ * names and numbers. */
 #ifndef TWI_SYNC_ASK_LOSS_H
 #define TWI_SYNC_ASK_LOSS_H
 

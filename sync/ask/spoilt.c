@@ -21,7 +21,7 @@ void twi_spoilt_end(struct twi_spoilt *spoilt) {
     pthread_mutex_destroy(&spoilt->lock);
 }
 
-/* Appends as many bytes as there is room for. Unprintable ones become "?". */
+/* Appends as many bytes as there is room for. Unprintable bytes become "?". */
 static void put(char line[TWI_SPOILT_BYTES], const char *text, size_t size) {
     size_t used = strlen(line);
     twi_check(used < TWI_SPOILT_BYTES);

@@ -11,12 +11,12 @@
 /* The next reply of the link. */
 void twi_verdict_heard(struct twi_dispatcher *dispatcher, struct twi_link *link, const struct twi_node *nodes,
                        size_t count, int64_t now_ms);
-/* The caller's time is over, or the engine is being stopped. */
+/* The caller's time has ended, or the engine is being stopped. */
 void twi_verdict_expired(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms);
 /* The call was begun while its server is left alone. It is in no list. */
 void twi_verdict_away(struct twi_dispatcher *dispatcher, struct twi_lane *lane);
 /* The link of a call that was sent has ended. `is_out` is true if all bytes of the call had gone out. The lane is in no
- * list. Returns true if it goes again, as a request or as a cancel. Returns false if it is free. */
+ * list. Returns true if it is sent again, as a request or as a cancel. Returns false if it is free. */
 bool twi_verdict_lost(struct twi_dispatcher *dispatcher, struct twi_lane *lane, bool is_out);
 /* The login was refused. So is whoever waits there. Cancels continue waiting. */
 void twi_verdict_refuse_all(struct twi_dispatcher *dispatcher, struct twi_lane_list *waiting);

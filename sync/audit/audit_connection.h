@@ -32,8 +32,7 @@ void twi_audit_close(struct twi_audit_connection *connection); /* also one that 
 /* Puts a command into `out`. */
 void twi_audit_put_words(struct twi_audit_connection *connection, size_t count, const char *const *words);
 void twi_audit_send(struct twi_audit_connection *connection); /* sends `out`, and empties it */
-/* The next reply. Returns NULL if none came (`status` has the reason), or if it was an error and may_refuse is
- * false. */
+/* Returns the next reply, or NULL if none came (`status` has the reason) or it was an error and may_refuse is false. */
 const struct twi_node *twi_audit_hear(struct twi_audit_connection *connection, bool may_refuse, size_t *count);
 
 #endif

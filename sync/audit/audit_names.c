@@ -54,7 +54,7 @@ void twi_audit_names_keep(struct twi_audit_names *names, bool (*is_kept)(void *c
 
 /* ---- names that were met ----------------------------------------------------------------------------------------- */
 
-/* FNV-1a, with its bits mixed. Never 0. */
+/* Returns FNV-1a with its bits mixed; never 0. */
 static uint64_t hash_of(const unsigned char *name, size_t size) {
     uint64_t hash = twi_fnv_add(TWI_FNV_BEGIN, name, size);
     hash = (hash ^ hash >> 32) * UINT64_C(0x9e3779b97f4a7c15);

@@ -60,7 +60,7 @@ static bool search_server(struct twi_audit_search *search) {
 }
 
 /* A key may go to a server that was searched before, from one that is searched later. So servers to which slots come
- * are searched once more, for the keys of these slots that were not met. */
+ * are searched again, for the keys of these slots that were not met. */
 void twi_audit_search_all(struct twi_audit_search *search) {
     struct twi_audit_servers *servers = search->servers;
     for (int pass = 0; pass < 2; pass++)

@@ -42,7 +42,7 @@ struct twi_audit_servers {
 /* Returns false if `why` names the option that is refused. `audit` is set, all else is zero. */
 bool twi_audit_servers_read(struct twi_audit_servers *servers, char *why, size_t size);
 void twi_audit_servers_open(struct twi_audit_servers *servers);
-/* Looks once more which server has which slot. Returns how the audit ends; `error` then has the reason. */
+/* Looks again which server has which slot. Returns how the audit ends; `error` then has the reason. */
 tw_status twi_audit_servers_conclude(struct twi_audit_servers *servers);
 void twi_audit_servers_close(struct twi_audit_servers *servers);
 /* Does all of that, and calls `work` between the opening and the end. The error is in options->error_text, too. */

@@ -19,7 +19,7 @@
 
 struct twi_batch {
     struct twi_batch *next; /* the ledger's list, by number */
-    /* Its number, and the number that the ledger must show for the batch to be applied. */
+    /* The batch's number, and the number that the ledger must show for the batch to be applied. */
     uint64_t number, before;
     uint64_t nonce;
     struct twi_item *items; /* in the order of the wire; NULL once all are settled */

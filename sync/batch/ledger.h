@@ -1,11 +1,11 @@
-/* ledger.h -- our side of the ledger: It has the identity of this instance, the numbers that Redis has, and the batches
+/* ledger.h -- our side of the ledger. It has the identity of this instance, the numbers that Redis has, and the batches
  * that may be needed again.
  *
  *   |<-- replay buffer -->|<--- unsettled --->|
  *   head ......... confirmed ......... acked ......... last            batches by number, without gaps
  * `acked` is the last number whose items are settled. `confirmed` is the last number that Redis is known to have now.
  * They are equal, except while batches are sent again to a Redis that went back, or while Redis must answer about
- * batches once more. Then confirmed < acked.
+ * batches again. Then confirmed < acked.
  * Always true: confirmed <= acked <= last and looked <= acked; replicated <= the larger of `confirmed` and `looked`.
  * twi_ledger_trim() drops no batch above `replicated` or `confirmed`. The numbers in the list follow each other; a
  * step has several numbers. */
@@ -41,7 +41,7 @@ struct twi_ledger {
     char marker[40];  /* of the store, by its last reply; before that, the one we would give it */
     bool marker_known;
     uint64_t confirmed, acked, last;
-    /* Used while Redis must answer about batches once more. Redis is known to have all batches up to this number. */
+    /* Used while Redis must answer about batches again. Redis is known to have all batches up to this number. */
     uint64_t looked;
     /* Enough replicas have all batches up to this number. If replicas are not awaited, it is equal to `confirmed`. */
     uint64_t replicated;
@@ -91,12 +91,12 @@ void twi_ledger_confirm(struct twi_ledger *ledger, struct twi_batch *batch);
  * no batch would be skipped, or an unsettled one. */
 bool twi_ledger_skip_to(struct twi_ledger *ledger, uint64_t last);
 /* Two stores may answer differently about a batch that strayed. If one of the last eight numbers did, `confirmed` moves
- * back before those of the eight that are in the list, so that the store answers about them once more. */
+ * back before those of the eight that are in the list, so that the store answers about them again. */
 void twi_ledger_look_back(struct twi_ledger *ledger);
 /* Notes that the batches up to this number are known to be in Redis. It is not less than `confirmed`. */
 uint64_t twi_ledger_known(const struct twi_ledger *ledger);
-/* Called if the store lacks the batches about which it had to answer once more. From now on it is known to have only
- * the confirmed batches. */
+/* Called if the store lacks the batches about which it had to answer again. From now on it is known to have only the
+ * confirmed batches. */
 void twi_ledger_end_look(struct twi_ledger *ledger);
 /* Earlier reports about replicas are true only for the earlier server, so no batch of the list counts as replicated. */
 void twi_ledger_reset_replicas(struct twi_ledger *ledger);

@@ -88,7 +88,7 @@ static void follow_moved(struct twi_sync *sync, struct twi_store *store, const s
                     twi_cluster_map_moved(cluster->map, redirect->slot, &redirect->to, now_ms);
     if (!is_known) twi_cluster_map_want(cluster->map, now_ms);
     cluster->version++;
-    store->split.target = NULL; /* the move that ASK belonged to is over */
+    store->split.target = NULL; /* the move that ASK belonged to has ended */
 }
 
 /* The next batch goes to the node that was named. An opening cannot: one of its keys is new, and the node would wait

@@ -73,7 +73,7 @@ struct twi_distinct_sender {
     bool is_refusal_logged, is_late_logged; /* a line about a refused message, or about windows that are over, is out */
 };
 
-/* This engine's place in the registry of live engines. */
+/* The place of this engine in the registry of live engines. */
 struct twi_registry {
     int64_t at_ms;             /* the next heartbeat */
     int64_t pause_ms;          /* the time from that heartbeat to the next one */

@@ -89,7 +89,7 @@ struct twi_split {
     bool has_asked_target;  /* in ASKING, it got the question, too */
     bool is_logged;
     bool is_found;    /* the state is FOUND, or ASKING again since then; tw_stats counts the store until this ends */
-    int64_t again_ms; /* in FOUND, when the masters get the question once more */
+    int64_t again_ms; /* in FOUND, when the masters get the question again */
 };
 
 /* Whether the store has something to do (active.h). */

@@ -183,7 +183,7 @@ static bool set_gauges_aside(struct twi_sync *sync, size_t *count, int64_t now_m
     return false;
 }
 
-/* Makes the counters unsent whose store accepts batches again. A flush then collects once more for that store. */
+/* Makes the counters unsent whose store accepts batches again. A flush then collects again for that store. */
 static void unpark(struct twi_sync *sync) {
     for (uint32_t i = 0; i < sync->active.count; i++) {
         struct twi_store *store = sync->active.stores[i];

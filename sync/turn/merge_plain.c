@@ -153,7 +153,7 @@ static void plain_settle(struct twi_sync *sync, const struct twi_batch *batch, u
     twi_settle_item(sync, sync->stores[0], &batch->items[index], batch->number, result, true, now_ms);
 }
 
-/* Settles as late the items whose window is over, or nearly so. */
+/* Settles as late the items whose window has ended, or nearly so. */
 static void settle_what_is_late(struct twi_sync *sync, struct twi_batch *batch, int64_t redis_ms, int64_t now_ms) {
     const struct twi_item_answer late = {.kind = TWI_ITEM_LATE};
     uint32_t kept = 0;
@@ -279,7 +279,7 @@ static void finish_item(struct twi_sync *sync, struct twi_batch *batch, int64_t 
     const struct twi_item *item = &batch->items[merge_plain->item];
     if (!merge_plain->over) {
         if (plain_is_late(sync->connections[0], item, merge_plain->redis_ms))
-            merge_plain->result.kind = TWI_ITEM_LATE; /* it was counted in a window that is over */
+            merge_plain->result.kind = TWI_ITEM_LATE; /* it was counted in a window that has ended */
         plain_settle(sync, batch, merge_plain->item, &merge_plain->result, now_ms);
     }
     merge_plain->item++;

@@ -183,7 +183,7 @@ static void nodes_end_idle(struct twi_connection *connection, int64_t now_ms) {
         twi_connection_rest(connection);
 }
 
-/* Its stores then mark the connections that they need. A node that the map has forgotten has no number any more. */
+/* Marks an idle connection as needed or not. A node that the map has forgotten has no number any more. */
 static void look_at_use(const struct twi_cluster *cluster, struct twi_connection *connection) {
     struct twi_node_use *use = &connection->use;
     use->is_wanted = use->idle_stores != 0 || (cluster->asked && connection == cluster->asked);
@@ -210,7 +210,7 @@ int64_t twi_nodes_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
         wake_ms = sync->cluster->asked ? give_up_ms(sync->cluster) : twi_cluster_map_due_ms(sync->cluster->map);
     for (uint32_t i = 0; sync->by_slot && i < sync->active.count; i++) {
         const struct twi_store *store = sync->active.stores[i];
-        /* If the time is over, the store waits for another event, a reply or a connection. */
+        /* If the time has ended, the store waits for another event, a reply or a connection. */
         int64_t again_ms = store->route.is_waiting ? store->route.detour.again_ms : 0;
         if (again_ms > now_ms && again_ms < wake_ms) wake_ms = again_ms;
     }

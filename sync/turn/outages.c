@@ -61,7 +61,7 @@ static void look_at_connection(const struct twi_sync *sync, struct twi_connectio
     outages_say(sync, outage->error, now_ms - outage->since_ms);
 }
 
-/* The store that has been without a node for the longest time; NULL if each has one. */
+/* Returns the store that has had no node for the longest time, or NULL if each has one. */
 static const struct twi_store *unserved(const struct twi_sync *sync) {
     const struct twi_store *first = NULL;
     for (uint32_t i = 0; sync->cluster && i < sync->active.count; i++) {

@@ -16,7 +16,7 @@ struct twi_sync;
 /* The most items of one collection. A collection is cut by store, so it is large. Then batches are, too. */
 #define TWI_STORES_ITEMS_MAX 16384u
 
-#define TWI_STORES_NAMES_MAX (1u << 20) /* bytes of their names that are kept; the others are rendered once more */
+#define TWI_STORES_NAMES_MAX (1u << 20) /* bytes of their names that are kept; the others are rendered again */
 
 /* Before the first store is named. This engine has a store for each slot. False if there is no memory. */
 bool twi_stores_begin(struct twi_sync *sync);

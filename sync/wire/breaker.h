@@ -4,7 +4,7 @@
  * and C (retry_max_ms). Redis comes back at some moment within one of these waits. The rest of that wait is C/3 in the
  * mean, 0.29 C in the median and C at most. With the default C this is 0.3 s, and many engines come spread over it.
  * Always true: a wait is at least TWI_BREAKER_FLOOR_MS (no busy loop). It is at most retry_max_ms, except after
- * twi_breaker_fail_slowly(). Only twi_breaker_nudge() cuts it short. A success closes the breaker at once. The file is
+ * twi_breaker_fail_slowly(). Only twi_breaker_nudge() ends it early. A success closes the breaker at once. The file is
  * pure: time and random bits come from the caller. */
 #ifndef TWI_SYNC_WIRE_BREAKER_H
 #define TWI_SYNC_WIRE_BREAKER_H

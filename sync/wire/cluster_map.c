@@ -151,7 +151,7 @@ static void map_give(struct twi_cluster_map *map, uint32_t slot, struct node *no
     map->owners[slot] = node ? (uint16_t)(node->place + 1) : 0;
 }
 
-/* The master with the id has come to this address. The known facts about the address go to it. */
+/* Called when the master with the id has moved to this address. It gets the known facts about the address. */
 static void relocate(struct twi_cluster_map *map, struct node *node, const struct twi_endpoint *endpoint,
                      int64_t now_ms) {
     twi_check(node != NULL);

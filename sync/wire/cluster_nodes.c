@@ -102,7 +102,7 @@ bool twi_cluster_nodes_own(const char *text, struct twi_own_slots *own) {
     return true;
 }
 
-/* "host:port@bus", with more behind it. */
+/* Reads "host:port@bus", with more behind it. */
 static bool read_address(struct word address, const struct twi_endpoint *asked, struct twi_endpoint *endpoint) {
     const char *at = memchr(address.text, '@', address.size);
     size_t size = at ? (size_t)(at - address.text) : address.size;

@@ -15,7 +15,7 @@
 /* Room for 16,384 ranges of a master and two replicas each. */
 extern const struct twi_wire_limits twi_cluster_slots_limits;
 
-/* Its texts belong to the reply and to the node that replied. */
+/* A range of slots. Its texts belong to the reply and to the node that replied. */
 struct twi_slot_range {
     uint32_t first, last;
     bool has_endpoint; /* false if the reply does not name the master's address */

@@ -26,12 +26,12 @@ enum twi_endpoint_found {
     TWI_ENDPOINT_BAD      /* no host name or address, or no port */
 };
 
-/* Reads such a host and port. An empty host means the host of `asked`, which is the node that sent it; "?" means an
+/* Reads a host and a port. An empty host means the host of `asked`, which is the node that sent it; "?" means an
  * unknown host. TLS and the name to verify are those of `asked`. */
 enum twi_endpoint_found twi_endpoint_read(const struct twi_endpoint *asked, const char *host, size_t size, int64_t port,
                                           struct twi_endpoint *endpoint);
 bool twi_endpoint_equals(const struct twi_endpoint *a, const struct twi_endpoint *b);
-/* "host:port", "[::1]:port" or the path, for log lines. */
+/* Writes "host:port", "[::1]:port" or the path, for log lines. */
 void twi_endpoint_name(const struct twi_endpoint *endpoint, char *out, size_t size);
 
 #endif

@@ -20,8 +20,8 @@ struct twi_lookup *twi_lookup_begin(const char *host,
 /* The descriptor is readable when there is an answer; -1 if no descriptor was left, and the owner then looks from
  * time to time. The look-up closes it. */
 int twi_lookup_fd(const struct twi_lookup *lookup);
-/* Returns false if there is no answer yet. Returns true if the look-up is over. The caller then owns `*found`, which is
- * NULL if it failed; `*why` has the reason. */
+/* Returns false if there is no answer yet. Returns true if the look-up has ended. The caller then owns `*found`, which
+ * is NULL if it failed; `*why` has the reason. */
 bool twi_lookup_end(struct twi_lookup *lookup, struct addrinfo **found, const char **why);
 /* Called if the answer is not needed any more. */
 void twi_lookup_abandon(struct twi_lookup *lookup);

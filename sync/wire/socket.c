@@ -23,8 +23,7 @@
 #include "engine/base/socket_set.h"
 #include "sync/wire/resolve.h"
 
-#define LOOKUP_OLD_MS \
-    30000 /* an answer that stayed unused for this time is dropped, and the name is looked up once more */
+#define LOOKUP_OLD_MS 30000 /* an answer that stayed unused for this time is dropped, and the name is looked up again */
 
 enum state { IDLE, RESOLVING, DIALLING, OPEN };
 

@@ -1,7 +1,7 @@
 /* tls_context.h -- the common state of all TLS connections of an engine. It has the trusted certificates, the client
  * certificate, and the sessions that shorten later handshakes.
  *
- * Certificates and keys are files. They are read when this is made, and again when a connection begins and one of them
+ * Certificates and keys are files. They are read when the context is made, and when a connection begins and one of them
  * has changed. Certificates live for weeks, engines for months.
  * Always true: a thread waits for another only while files are read, and unusable files leave the state unchanged. Any
  * thread may call, except if noted otherwise. No text from here contains any part of a key. */

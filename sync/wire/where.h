@@ -23,7 +23,7 @@ struct twi_where {
  * the sentinels' login must exist longer than `where`. Returns false if `error` names the refused option. The caller
  * frees `where` in any case. */
 bool twi_where_read(struct twi_where *where, const tw_options *options, char *error, size_t error_size);
-/* It may be all zero. No connection may exist any more. */
+/* Frees what twi_where_read() made; `where` may be all zero. No connection may exist any more. */
 void twi_where_free(struct twi_where *where);
 
 #endif

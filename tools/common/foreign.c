@@ -18,7 +18,7 @@ static bool stays(const unsigned char *text, size_t size, unsigned leave) {
     return (leave & LEAVE_MOVES) != 0 || !utf8_moves_text(text, size);
 }
 
-/* \xHH in capitals, as in the manual. */
+/* Writes \xHH in capitals, as in the manual. */
 static void byte_escape(struct sink *sink, unsigned char byte) {
     static const char capitals[] = "0123456789ABCDEF";
     const char text[4] = {'\\', 'x', capitals[byte >> 4], capitals[byte & 15]};
@@ -66,7 +66,7 @@ void foreign_message(struct sink *sink, const void *text, size_t size) {
 
 /* ---- cells ---- */
 
-/* By their first character, also in its wide form. A lone dash, which logs have for "none", is harmless. */
+/* The first character decides, also in its wide form. A lone dash, which logs have for "none", is harmless. */
 static bool is_formula(const unsigned char *text, size_t size) {
     static const char *const begins[] = {"=",           "+", "-", "@", "\xEF\xBC\x9D", "\xEF\xBC\x8B", "\xEF\xBC\x8D",
                                          "\xEF\xBC\xA0"};

@@ -7,18 +7,18 @@
 
 #include "tools/common/sink.h"
 
-/* As a line for programs and people. Control characters, backslashes and bytes that are no UTF-8 are \t \n \\ \xHH. */
+/* Writes a line. Control characters, backslashes and bytes that are no UTF-8 are \t \n \\ \xHH. */
 void foreign_line(struct sink *sink, const void *text, size_t size);
-/* For people only. It also escapes characters that move others, such as those that turn the direction of writing. */
+/* Writes for people only. It also escapes characters that turn the direction of writing, and their kind. */
 void foreign_shown(struct sink *sink, const void *text, size_t size);
-/* For a sentence that contains backslashes, which stay. */
+/* Writes a sentence that contains backslashes, which stay. */
 void foreign_message(struct sink *sink, const void *text, size_t size);
-/* A cell, like foreign_line(), but quoted if that is needed (RFC 4180). A text that a spreadsheet would treat as a
- * formula gets an apostrophe in front. */
+/* Writes a cell, like foreign_line(), but quoted if that is needed (RFC 4180). A text that a spreadsheet would treat as
+ * a formula gets an apostrophe in front. */
 void foreign_csv(struct sink *sink, const void *text, size_t size);
-/* A string with its quotes; U+FFFD is in place of each byte that is no UTF-8. Returns false if there was one. */
+/* Writes a string with its quotes. U+FFFD replaces each byte that is no UTF-8. Returns false if there was one. */
 bool foreign_json(struct sink *sink, const void *text, size_t size);
-/* The members "key" and, if the key is no UTF-8, "key_hex". */
+/* Writes the members "key" and, if the key is no UTF-8, "key_hex". */
 void foreign_json_key(struct sink *sink, const void *key, size_t size);
 
 #endif

@@ -10,7 +10,7 @@
 
 /* Milliseconds of the monotonic clock. */
 int64_t moment_mono_ms(void);
-/* Broken-down UTC time, by the civil arithmetic of the C library alone, without a time zone. */
+/* Computes broken-down UTC time with the civil arithmetic of the C library, without a time zone. */
 void moment_civil(int64_t unix_ms, struct tm *civil);
 /* Writes 2015-05-19T03:00:00Z, terminated. Years 0 to 9999 have four digits. */
 void moment_text(int64_t unix_ms, char text[MOMENT_TEXT_SIZE]);

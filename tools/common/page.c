@@ -29,7 +29,7 @@ static bool is_shown(const unsigned char *text, size_t size) {
     return size != 0 && !utf8_is_control(text, size) && !utf8_moves_text(text, size);
 }
 
-/* Of the character at `text`. A locale without UTF-8 has no widths. Then it is one column. */
+/* Returns the width of the character at `text`. In a locale without UTF-8 it is one column. */
 static size_t width_of(const unsigned char *text, size_t size) {
     static const unsigned char masks[5] = {0, 0x7f, 0x1f, 0x0f, 0x07};
     if (!is_shown(text, size)) return 1;

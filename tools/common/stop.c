@@ -23,7 +23,7 @@ static void ending_signals(sigset_t *set) {
 }
 
 /* A shell starts its background jobs with SIGINT ignored, and signalfd never sees an ignored signal. If somebody sends
- * one all the same, it is meant, so the default is restored. */
+ * one nevertheless, it is meant, so the default is restored. */
 bool stop_begin(void) {
     sigset_t set;
     signal(SIGPIPE, SIG_IGN);

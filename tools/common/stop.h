@@ -22,7 +22,7 @@ const char *stop_name(void);
 void stop_interrupts(void);
 /* Returns whether a signal came after stop_interrupts(). */
 bool stop_interrupted(void);
-/* Waits until `fd` (-1 if there is none) is readable, a signal came, or the time is over (-1 for no limit). Returns
+/* Waits until `fd` (-1 if there is none) is readable, a signal came, or the time has ended (-1 for no limit). Returns
  * true if `fd` is readable or at its end. */
 bool stop_wait(int fd, int timeout_ms);
 /* Waits until a moment of moment_mono_ms(), however far away. Returns false if a signal came. */

@@ -7,7 +7,7 @@ enum { EXIT_DONE = 0, EXIT_TROUBLE = 1, EXIT_USAGE = 2, EXIT_SIGNAL = 128 /* plu
 
 #define TOOL_NAME "tallywheel"
 
-/* Writes "tallywheel: ..." and a newline to standard error; clears a progress bar that is there. Any thread. */
+/* Writes "tallywheel: ..." and a newline to standard error, and clears the progress bar if there is one. Any thread. */
 void tool_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* The subcommands. argv[0] is the subcommand's name. They return an exit code. */

@@ -112,7 +112,7 @@ static bool begin_and_send(struct batch *batch, tw_family *from, const struct re
     return first ? send_unless_resumed(batch, from, result) : begun_before(batch);
 }
 
-/* The reason why the counts are not the whole batch; NULL if they are. */
+/* Returns the reason why the counts are not the whole batch, or NULL if they are. */
 static const char *incomplete(const struct result *result) {
     if (stop_signal() != 0) return "a signal came before";
     if (result->trouble) return "not all of the input could be read";

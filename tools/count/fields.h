@@ -13,7 +13,7 @@ struct fields_asked {
     size_t where_count;
 };
 
-/* Sets format, fields and conditions of the rule. Returns false after a message on standard error. `asked`'s texts
+/* Sets the format, fields and conditions of the rule. Returns false after a message on standard error. `asked`'s texts
  * outlive the rule. */
 bool fields_set(struct line_rule *rule, const struct fields_asked *asked);
 

@@ -10,7 +10,7 @@ static const char *word_end(const char *at, const char *end) {
     return at;
 }
 
-/* Behind a word of these characters, at least one, and the space after it. */
+/* Skips a word of at least one of these characters, and the space after it. */
 static const char *word_pass(const char *at, const char *end) {
     const char *close = word_end(at, end);
     return close > at && close < end ? close + 1 : NULL;
@@ -21,7 +21,7 @@ static const char *text_pass(const char *at, const char *end, const char *text) 
     return (size_t)(end - at) >= size && memcmp(at, text, size) == 0 ? at + size : NULL;
 }
 
-/* A time with its date, a T and an offset. */
+/* Skips a time with its date, a T and an offset. */
 static const char *iso_pass(const char *at, const char *end) {
     int64_t unix_ms;
     const char *next = word_pass(at, end);

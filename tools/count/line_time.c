@@ -20,7 +20,7 @@
 
 /* ---- the calendar ---- */
 
-/* Days since 1970-01-01. A year begins in March here, so that the leap day is its last day; 400 years repeat. */
+/* Days since 1970-01-01. A year begins in March here, so the leap day is its last day. 400 years repeat. */
 static int64_t days_from_civil(int64_t year, unsigned month, unsigned day) {
     int64_t y = month <= 2 ? year - 1 : year;
     int64_t era = (y >= 0 ? y : y - 399) / 400;
@@ -61,7 +61,7 @@ static bool web_offset_read(const char *text, int64_t *offset_s) {
     return true;
 }
 
-/* 17/May/2015:10:05:03, in seconds as if of UTC. */
+/* Reads 17/May/2015:10:05:03 into seconds, as if it were UTC. */
 static bool web_clock_read(const char *text, int64_t *unix_s) {
     if (text[2] != '/' || text[6] != '/' || text[11] != ':' || text[14] != ':' || text[17] != ':') return false;
     int day = line_digits(text, 2), year = line_digits(text + 7, 4);
@@ -102,7 +102,7 @@ static int two_read(const char *at, const char *end, int high) {
     return value > high ? -1 : value;
 }
 
-/* Z, +02, +0200 or +02:00. An empty text leaves `*offset_ms` as it is. No text may follow. */
+/* Reads Z, +02, +0200 or +02:00. An empty text leaves `*offset_ms` as it is. No text may follow. */
 static bool iso_offset_read(const char *at, const char *end, int64_t *offset_ms) {
     if (at < end && *at == ' ') at++; /* "2015-05-17 10:05:03 +0200" */
     if (at == end) return true;
@@ -130,7 +130,7 @@ static const char *fraction_read(const char *at, const char *end, int *ms) {
     return at == first ? NULL : at;
 }
 
-/* 10:05, 10:05:03, 10:05:03.123. Returns where it ends, or NULL. */
+/* Reads 10:05, 10:05:03 or 10:05:03.123. Returns where it ends, or NULL. */
 static const char *clock_read(const char *at, const char *end, int64_t *clock_ms) {
     int hour = two_read(at, end, 23), minute, second = 0, ms = 0;
     if (hour < 0 || end - at < 5 || at[2] != ':' || (minute = two_read(at + 3, end, 59)) < 0) return NULL;
@@ -183,7 +183,7 @@ static bool unix_read(const char *text, size_t size, int64_t *unix_ms) {
     return true;
 }
 
-/* Unix seconds with an exponent. */
+/* Reads Unix seconds with an exponent. */
 static bool exponent_read(const char *text, size_t size, int64_t *unix_ms) {
     double seconds;
     if (memchr(text, 'e', size) == NULL && memchr(text, 'E', size) == NULL) return false;

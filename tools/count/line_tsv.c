@@ -7,7 +7,7 @@
 #define TIME_DIGITS 15  /* in milliseconds they fit into 64 bits */
 #define DELTA_DIGITS 18 /* as many cannot overflow */
 
-/* Only an optional sign and 1 to `digits` digits. */
+/* Reads an optional sign and 1 to `digits` digits, no more. */
 static bool integer_read(const char *text, size_t size, size_t digits, int64_t *number) {
     bool negative = size > 0 && text[0] == '-';
     size_t at = size > 0 && (text[0] == '-' || text[0] == '+') ? 1 : 0;

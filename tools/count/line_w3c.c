@@ -51,7 +51,7 @@ static bool is_word(const char *text, size_t size, const char *word) {
     return strlen(word) == size && strncasecmp(text, word, size) == 0;
 }
 
-/* The number of the column that has this name; 0 if there is no such column. */
+/* Returns the number of the column that has this name, or 0. */
 static uint16_t column_find(const char *at, const char *end, const char *name, size_t size) {
     for (uint16_t number = 1; at < end && number < UINT16_MAX; number++) {
         while (at < end && (*at == ' ' || *at == '\t')) at++;
@@ -72,7 +72,7 @@ static uint16_t columns_count(const char *at, const char *end) {
     return count < UINT16_MAX ? (uint16_t)count : 0;
 }
 
-/* A column by the meaning of a field of access logs. */
+/* Finds a column by the meaning of a field of access logs. */
 static uint16_t meaning_find(const char *at, const char *end, const struct line_name *name, uint16_t field) {
     for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++) {
         bool is_meant = name->size > 0 ? is_word(name->text, name->size, meanings[i].name) : meanings[i].field == field;

@@ -57,7 +57,7 @@ static bool is_port(const char *at, const char *end) {
     return true;
 }
 
-/* Four numbers with points between them. Returns where they end, or NULL. */
+/* Reads four numbers with points between them. Returns where they end, or NULL. */
 static const char *four_pass(const char *at, const char *end) {
     for (int part = 0; part < 4; part++) {
         const char *begin = at;

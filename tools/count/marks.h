@@ -14,9 +14,9 @@
  * another. */
 enum mark { MARK_BEGUN, MARK_DONE, MARK_TORN, MARK_LOCK };
 
-/* An endless family, strict. Returns false after a message on standard error. */
+/* Opens an endless strict family. Returns false after a message on standard error. */
 bool marks_open(tw_engine *engine, tw_family **marks);
-/* The key of a mark; `text` has MARK_KEY_MAX bytes. */
+/* Writes the key of a mark; `text` has MARK_KEY_MAX bytes. */
 tw_key mark_key(enum mark mark, const char *name, char *text);
 
 #endif

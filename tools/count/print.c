@@ -168,7 +168,7 @@ static void key_cut(const struct print *print, const struct row *row, size_t tak
     sink_close(&text);
 }
 
-/* What --top left out. */
+/* Prints what --top left out. */
 static void rest_show(const struct print *print, const struct rows *rows, int64_t rest, size_t columns) {
     struct sink *sink = print->sink;
     size_t keys = rows->keys_all - rows->count;

@@ -31,7 +31,7 @@ struct rows {
  * there is no Redis, so no other process counts in the views. Returns the result of tw_each() or tw_top();
  * TW_ERR_MEMORY means rows are missing. */
 tw_status rows_collect(struct rows *rows, tw_family *family, int64_t start_ms, size_t limit, bool is_alone);
-/* Its steps. */
+/* The steps of rows_collect(). */
 void rows_begin(struct rows *rows, size_t limit);
 void rows_add(struct rows *rows, tw_key key, int64_t count);
 void rows_sort(struct rows *rows);

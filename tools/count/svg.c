@@ -127,7 +127,7 @@ static void put_character(struct picture *picture, const unsigned char *text, si
     }
 }
 
-/* Text of a key. It has the escapes of the table, then those of XML, and is cut to the space. */
+/* Writes the text of a key with the escapes of the table, then those of XML, cut to the space. */
 static void put_key(struct picture *picture, const struct row *row) {
     struct sink plain;
     size_t columns;

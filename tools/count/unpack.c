@@ -37,7 +37,7 @@ static const struct {
              [UNPACK_BZIP2] = {"BZh", "bzip2", "bzcat"},
              [UNPACK_XZ] = {"\xfd\x37zXZ", "xz", "xzcat"}};
 
-/* A frame without text. Parallel compressors begin with one. */
+/* Skips a frame without text. Parallel compressors begin with one. */
 static bool is_zstd_skippable(const char *first, size_t size) {
     return size >= 4 && ((unsigned char)first[0] & 0xF0) == 0x50 && memcmp(first + 1, "\x2a\x4d\x18", 3) == 0;
 }

@@ -17,13 +17,13 @@
 #define UNPACK_MAGIC_BYTES 6 /* so many bytes distinguish all kinds; fewer are enough if the file has no more */
 #define UNPACK_BUFFER_BYTES (256 * 1024)
 
-/* Those behind UNPACK_ZSTD are recognised only to be refused by name. */
+/* The kinds behind UNPACK_ZSTD are recognised only to be refused by name. */
 enum unpack_kind { UNPACK_PLAIN, UNPACK_GZIP, UNPACK_ZSTD, UNPACK_BZIP2, UNPACK_XZ };
 
 enum unpack_kind unpack_kind_of(const char *first, size_t size);
-/* "gzip" */
+/* Returns the name: "gzip". */
 const char *unpack_name(enum unpack_kind kind);
-/* The program that decompresses it: "zcat". */
+/* Returns the program that decompresses it: "zcat". */
 const char *unpack_program(enum unpack_kind kind);
 /* Returns false if this build has no library for it. */
 bool unpack_can(enum unpack_kind kind);
@@ -35,12 +35,12 @@ struct unpack;
 struct unpack *unpack_new(enum unpack_kind kind, const char *first, size_t size);
 void unpack_free(struct unpack *unpack); /* NULL is fine */
 
-/* Where the next bytes of the file go; UNPACK_BUFFER_BYTES of room. Only when unpack_take() has answered 0. */
+/* Returns room of UNPACK_BUFFER_BYTES for the file's next bytes. Call it when unpack_take() returned 0. */
 char *unpack_room(struct unpack *unpack);
 void unpack_fed(struct unpack *unpack, size_t size);
 /* Decompresses into `text`. Returns how much; 0 means that it needs more of the file; -1 means unpack_wrong(). */
 ssize_t unpack_take(struct unpack *unpack, char *text, size_t room);
-/* The error, as words that follow "FILE: "; NULL if there is none. `at_end` means that the file has no more. */
+/* Returns the error as words that follow "FILE: ", or NULL. `at_end` means that the file has no more. */
 const char *unpack_wrong(const struct unpack *unpack, bool at_end);
 
 #endif

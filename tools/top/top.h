@@ -12,7 +12,7 @@ struct top_view {
     const char *gone;                   /* why there was no answer since `now`; NULL if `now` is the last look */
 };
 
-/* The page of `top`, with the engine, its families, and the heaviest keys of one family. */
+/* Writes the page of `top`, with the engine, its families, and the heaviest keys of one family. */
 void top_draw(struct page *page, const struct top_view *view);
 /* The keys alone, as many as there are and find room. */
 void top_draw_keys(struct page *page, const struct top_view *view);
@@ -21,7 +21,7 @@ void top_json(struct sink *sink, const struct top_view *view, bool whole);
 
 /* "1h", "1d" or "90s" for a window's length, or the kind of the window if it has no length. */
 void top_window_text(const struct watched_family *family, char text[32]);
-/* The growth of a figure per second. Returns false if it is unknown. */
+/* Computes the growth of a figure per second. Returns false if it is unknown. */
 bool top_rate(const struct top_view *view, const char *stat, double *rate);
 bool top_key_rate(const struct top_view *view, const struct watched_key *key, double *rate);
 

@@ -67,7 +67,7 @@ static void go_to(struct client *client, enum state state) {
     client->deadline_ms = moment_mono_ms() + CLIENT_MS;
 }
 
-/* The next bytes of the answer, first the rest of its head, then of its body. */
+/* Returns the next bytes of the answer, first the rest of its head, then of its body. */
 static const char *answer_rest(const struct client *client, size_t *size) {
     size_t in_body = client->sent - client->used;
     bool is_head = client->sent < client->used;
@@ -145,7 +145,7 @@ static void round_end(struct server *server, struct sink *out) {
     server->round = NULL;
 }
 
-/* All engines have answered, or their time is over. The time for the page does not count against the clients. */
+/* All engines have answered, or their time has ended. The time for the page does not count against the clients. */
 static void answer_page(struct server *server) {
     int64_t began_ms = moment_mono_ms();
     struct body *page = body_new();
@@ -250,9 +250,9 @@ static bool takes(const struct client *client) {
     return client->state == TAKES || client->state == WAITS;
 }
 
-/* A free place. Otherwise it is the place of the client that was answered or has sent no request yet, and had the
- * longest time for it. Otherwise it is that of a client that has its page and does not read it, and otherwise that of
- * any client. */
+/* Returns a free place. Otherwise it is the place of the client that was answered or has sent no request yet, and had
+ * the longest time for it. Otherwise it is that of a client that has its page and does not read it, and otherwise that
+ * of any client. */
 static struct client *place(struct server *server) {
     struct client *oldest = &server->clients[0];
     for (size_t i = 0; i < CLIENTS_MAX; i++) {
@@ -283,7 +283,7 @@ static void accept_one(struct server *server) {
     if (epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &wanted) != 0) end(client);
 }
 
-/* Drops the clients whose time is over. A client that waits for the page has the engines' time. Returns how long the
+/* Drops the clients whose time has ended. A client that waits for the page has the engines' time. Returns how long the
  * others have; -1 if there are no others. */
 static int drop_late(struct server *server) {
     int64_t now_ms = moment_mono_ms(), left_ms = -1;

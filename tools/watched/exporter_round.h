@@ -26,7 +26,7 @@ struct exporter_round *exporter_begin(const struct exporter *exporter);
 /* Readable when exporter_step() has something to do; or after so many milliseconds. */
 int exporter_fd(const struct exporter_round *round);
 int exporter_wait_ms(const struct exporter_round *round);
-/* Reads the bytes that have come. Returns true if every engine has answered, or its time is over. */
+/* Reads the bytes that have come. Returns true if every engine has answered, or its time has ended. */
 bool exporter_step(struct exporter_round *round);
 /* Writes the page, unless `out` is NULL, and frees the round. Returns how many engines answered. */
 size_t exporter_end(struct exporter *exporter, struct exporter_round *round, struct sink *out);

@@ -15,7 +15,7 @@ static bool is_digit(char byte) {
     return byte >= '0' && byte <= '9';
 }
 
-/* The name at `*at`, which continues behind it. It is empty if there is none. */
+/* Reads the name at `*at`, which moves behind it. The name is empty if there is none. */
 static struct exporter_text name_take(const char **at, const char *end) {
     struct exporter_text name = {*at, 0};
     while (*at < end && (is_letter(**at) || (name.size > 0 && is_digit(**at)))) {
@@ -59,7 +59,7 @@ static bool labels_take(const char **at, const char *end, struct exporter_sample
     return true;
 }
 
-/* -12, 0.000001, 1e+06, NaN, +Inf */
+/* Reads -12, 0.000001, 1e+06, NaN, +Inf */
 static bool is_number(struct exporter_text text) {
     static const char *const words[] = {"NaN", "+Inf", "-Inf"};
     size_t digits = 0, i = 0;

@@ -91,7 +91,7 @@ char *watched_ask(const char *path, const char *request, int64_t patience_ms, si
 
 /* ---- taking answers apart ---- */
 
-/* The next line, ended by a NUL; NULL means that there is no whole line more. */
+/* Returns the next line, ended by a NUL, or NULL if no whole line is left. */
 static char *next_line(char **at) {
     char *line = *at, *end = strchr(line, '\n');
     if (end == NULL) return NULL;
@@ -139,7 +139,7 @@ static size_t unescape(char *text) {
     return (size_t)(out - text);
 }
 
-/* Room for one more, in a list that doubles. */
+/* Makes room for one more, in a list that doubles. */
 static void *append(void *list, size_t count, size_t size) {
     if ((count & (count - 1)) != 0) return list;
     return realloc(list, (count != 0 ? count * 2 : 1) * size);

@@ -54,7 +54,7 @@ bool watched_look_top(const char *path, const char *family, size_t n, int64_t un
                       size_t why_size);
 void watched_free(struct watched *look);
 
-/* The same from existing answers. They are split in place. */
+/* Does the same from existing answers, which it splits in place. */
 bool watched_read_status(struct watched *look, char *answer);
 bool watched_read_top(struct watched *look, char *answer);
 
