@@ -1085,8 +1085,8 @@ enum tw_decided_by {
     TW_BY_VIEW = 1,   /* soft limits: the view of this process */
     TW_BY_LEASE = 2,  /* hard limits: a lease that Redis gave to this process */
     TW_BY_REDIS = 3,  /* strict limits: Redis decided */
-    TW_BY_OUTAGE = 4, /* the key's total is unknown, or Redis did not decide: on_outage decided, or
-                         the counts that this process knows */
+    TW_BY_OUTAGE = 4, /* the key's total is unknown, or Redis did not decide. Then on_outage
+                         decided, or the counts that this process knows */
     TW_BY_FULL = 5,   /* the table is full: on_full_limit decided */
     TW_BY_BUYER = 6   /* tw_reserve(): the buyer already has a reservation */
 };
@@ -1098,12 +1098,12 @@ struct tw_verdict {
     int64_t limit, used, remaining; /* units */
     int64_t reset_after_ms;         /* time until the full limit is available again if nobody calls.
                                        0: it is available now. TW_UNBOUNDED in an endless family:
-                                       only a refund can bring it back */
+                                       only a refund can free units */
     int64_t retry_after_ms;         /* 0: admitted. Otherwise the time after which the same call is
                                        admitted if nobody else calls meanwhile. Sleep for this time,
                                        then call again. TW_UNBOUNDED in an endless family, same as
                                        above. -1: n can never be admitted */
-    int64_t error_bound;            /* |used - truth| at most; TW_UNBOUNDED: no bound is known */
+    int64_t error_bound;            /* at most |used - truth|; TW_UNBOUNDED: no bound is known */
     int64_t window_start_ms;        /* for tw_refund(). TW_WINDOW_FROM_FIRST: when the key's window
                                        began. Endless: 0 */
     uint32_t decided_by;            /* enum tw_decided_by */
@@ -1155,9 +1155,9 @@ struct tw_verdict {
  * Hot keys              If several threads contend for a limit, the remaining units are divided
  *                       into slices. Each thread first spends its own slice, then those of
  *                       others. All threads together admit exactly the limit, and a call is
- *                       denied only when no unit is left. After an admission from a slice `used`
- *                       may be old: each thread adds up all slices only once in 64 units. remaining
- *                       is limit - used. error_bound is the greatest error of `used`. Without Redis
+ *                       denied only when no unit is left. After an admission from a slice, `used`
+ *                       may be old, because a thread adds up all slices only once in 64 units.
+ *                       remaining is limit - used. error_bound is the greatest error of `used`. Without Redis
  *                       and without slices it is 0. A denial, and a call with n = 0, have exact
  *                       figures. Slices stay valid while all calls name the same limit or a higher
  *                       one and no thread adds to the key. tw_add() of a negative delta and
@@ -1178,8 +1178,8 @@ TW_API tw_status tw_acquire_some(tw_family *family, tw_key key, int64_t n_max, i
  *  thread sleeps until retry_after_ms is over, until a tw_refund() in this process, or for 100 ms,
  *  whichever comes first. Waiting threads have no queue, so a thread that came later may be served
  *  first. If n is above the limit, the denial ends the wait at once. A `final` denial (reported by
- *  Redis at most a second ago) also ends it, unless the window ends within the time: then the call
- *  waits for the next window.
+ *  Redis at most a second ago) also ends the wait. But if the window ends within the time, the
+ *  call waits for the next window.
  *  Returns the same as tw_acquire(), and
  *    TW_DENIED, TW_PENDING  the result of the last try
  *    TW_ERR_MODE            host-driven engine, hook, or tw_enter()
@@ -1200,10 +1200,10 @@ typedef struct tw_claim {
  *             claim that was denied. After an admission it is the claim with the fewest units left
  *  Several claims may name the same key. Their units are added, and each claim is checked against
  *  its own limit. The call first looks at all claims, so a caller that cannot have all of them
- *  takes no unit. If two callers want the same last units, one may be denied because the other
- *  takes some for a moment and then cannot have the rest. If a window ends during the call, units
+ *  takes no unit. The call may take some units, be denied the others, and give the first ones
+ *  back. Another caller may be denied meanwhile. If a window ends during the call, units
  *  that the call has taken from that window may stay taken.
- *  Cost: same as twice as many calls of tw_acquire().
+ *  Cost: two calls of tw_acquire() for each claim.
  *  Returns the same as tw_acquire() for the claim that decided, and
  *    TW_ERR_RANGE  also: no claim, or more than TW_CLAIMS_MAX
  *    TW_ERR_MODE   a family whose limit is strict */

@@ -45,7 +45,7 @@ static uint64_t packed_bytes(const struct memory_ask *ask) {
 }
 
 /* Two entries and a name in Redis's allocator (docs/MEMORY.md has the measurement). The family's name and the stamp of
- * the window are reckoned with 24 bytes. */
+ * the window count as 24 bytes. */
 static uint64_t redis_bytes(const struct memory_ask *ask) {
     uint64_t name = ask->key_bytes + 24;
     return ask->keys * (name + 116 + name / 5);

@@ -79,7 +79,7 @@ static uint32_t slot_of_number(uint32_t number) {
 
 /* ---- tags and shorts -------------------------------------------------------------------------------------------- */
 
-/* The tags for each number of groups T, at [T, 2T). A group of T is two of 2T, so it has the smaller of their tags. */
+/* The tags for each number of groups T, at [T, 2T). One group of T is two groups of 2T; it has the smaller tag. */
 static uint16_t tags[2 * TWI_KEY_SLOT_TAGS_MAX];
 static pthread_once_t tags_made = PTHREAD_ONCE_INIT;
 

@@ -312,7 +312,7 @@ static bool place_fetch(struct resume *resume, uint64_t identity, struct place *
     return true;
 }
 
-/* Goes to where the last run came to. */
+/* Goes to the place that the last run had reached. */
 static enum text_file_state place_find(struct text_file *text, const struct place *place) {
     if (place->at == 0) return TEXT_FILE_LINE;
     enum text_file_state state = place->at > 0 ? text_file_skip(text, place->at) : TEXT_FILE_END;
