@@ -1157,8 +1157,8 @@ struct tw_verdict {
  *                       others. All threads together admit exactly the limit, and a call is
  *                       denied only when no unit is left. After an admission from a slice, `used`
  *                       may be old, because a thread adds up all slices only once in 64 units.
- *                       remaining is limit - used. error_bound is the greatest error of `used`. Without Redis
- *                       and without slices it is 0. A denial, and a call with n = 0, have exact
+ *                       remaining is limit - used. error_bound is the greatest error of `used`, 0
+ *                       without Redis and slices. A denial, and a call with n = 0, have exact
  *                       figures. Slices stay valid while all calls name the same limit or a higher
  *                       one and no thread adds to the key. tw_add() of a negative delta and
  *                       tw_refund() do not end them. Without valid slices the call decides by the
