@@ -281,9 +281,8 @@ static tw_status budget_apply(tw_limits *limits, struct twi_limits_budget *budge
         budget->family = opened->family;
         if (status == TW_OK) opened->policy = budget->policy;
     } else if (limits->opened_count == TWI_LIMITS_BUDGETS_MAX) {
-        twi_limits_complain(error, budget->line, "%s: more than %u families and windows since tw_limits_open()",
-                            budget->name, TWI_LIMITS_BUDGETS_MAX);
-        return TW_ERR_OPTIONS;
+        return twi_limits_complain(error, budget->line, "%s: more than %u families and windows since tw_limits_open()",
+                                   budget->name, TWI_LIMITS_BUDGETS_MAX);
     } else {
         before->family = NULL;
         status = tw_family_open(limits->engine, &options, &budget->family);
@@ -328,9 +327,8 @@ static tw_status check_families(const struct twi_limits_table *old, const struct
     for (uint32_t i = 0; old != NULL && i < old->name_count; i++) {
         const char *family = old->names[i].family;
         if (twi_limits_name_find(table, family) != NULL) continue;
-        twi_limits_complain(error, 0, "family %s has no line any more; to lift its limits, write: %s * unlimited",
-                            family, family);
-        return TW_ERR_OPTIONS;
+        return twi_limits_complain(
+            error, 0, "family %s has no line any more; to lift its limits, write: %s * unlimited", family, family);
     }
     return TW_OK;
 }

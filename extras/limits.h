@@ -79,8 +79,9 @@ struct twi_limits_error {
     char *text;
     size_t size;
 };
-__attribute__((format(printf, 3, 4))) void twi_limits_complain(const struct twi_limits_error *error, uint32_t line,
-                                                               const char *format, ...);
+/* Writes the error of a line; 0 means that it is of no line. Returns TW_ERR_OPTIONS. */
+__attribute__((format(printf, 3, 4))) tw_status twi_limits_complain(const struct twi_limits_error *error, uint32_t line,
+                                                                    const char *format, ...);
 
 /* Takes over `text` (malloc'ed, `size` bytes), whatever it answers. TW_ERR_OPTIONS, TW_ERR_MEMORY: *table is
  * unchanged. */

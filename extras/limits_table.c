@@ -4,10 +4,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "engine/base/grow.h"
 #include "engine/base/why.h"
 #include "extras/limits.h"
 
-void twi_limits_complain(const struct twi_limits_error *error, uint32_t line, const char *format, ...) {
+tw_status twi_limits_complain(const struct twi_limits_error *error, uint32_t line, const char *format, ...) {
     char what[400], where[16] = "";
     va_list arguments;
     va_start(arguments, format);
@@ -16,7 +17,7 @@ void twi_limits_complain(const struct twi_limits_error *error, uint32_t line, co
     if (line > 0) snprintf(where, sizeof where, ":%u", line);
     if (error->text != NULL && error->size != 0)
         snprintf(error->text, error->size, "%s%s: %s", error->path, where, what);
-    (void)twi_refuse_with(TW_ERR_OPTIONS, "%s%s: %s", error->path, where, what);
+    return twi_refuse_with(TW_ERR_OPTIONS, "%s%s: %s", error->path, where, what);
 }
 
 void twi_limits_table_free(struct twi_limits_table *table) {
@@ -93,15 +94,7 @@ struct build {
     uint32_t rule_room, budget_room;
 };
 
-/* Makes room for one more item, by doubling. Returns the items, perhaps moved. NULL means no memory; the items are
- * unchanged. */
-static void *grow(void *items, size_t item_bytes, uint32_t count, uint32_t *room) {
-    if (count < *room) return items;
-    uint32_t more = *room == 0 ? 16 : *room * 2;
-    void *grown = realloc(items, item_bytes * more);
-    if (grown != NULL) *room = more;
-    return grown;
-}
+#define ROOM_FIRST 16u
 
 /* Writes the name of the budget: "login" and 60000 give "login.1m". The unit is the largest that divides the window. */
 static void budget_name(char name[65], const struct twi_limits_line *line) {
@@ -140,19 +133,14 @@ static tw_status budget_of(struct build *build, const struct twi_limits_line *li
         if (strcmp(budget->name, name) != 0) continue;
         const char *word = policy_difference(&budget->policy, &line->policy);
         if (word == NULL) return TW_OK;
-        twi_limits_complain(build->error, number, "%s: differs from line %u: a family and window has one %s", name,
-                            budget->line, word);
-        return TW_ERR_OPTIONS;
+        return twi_limits_complain(build->error, number, "%s: differs from line %u: a family and window has one %s",
+                                   name, budget->line, word);
     }
-    if (table->budget_count == TWI_LIMITS_BUDGETS_MAX) {
-        twi_limits_complain(build->error, number, "more than %u families and windows", TWI_LIMITS_BUDGETS_MAX);
-        return TW_ERR_OPTIONS;
-    }
-    struct twi_limits_budget *budget =
-        grow(table->budgets, sizeof *table->budgets, table->budget_count, &build->budget_room);
-    if (budget == NULL) return TW_ERR_MEMORY;
-    table->budgets = budget;
-    budget += table->budget_count++;
+    if (table->budget_count == TWI_LIMITS_BUDGETS_MAX)
+        return twi_limits_complain(build->error, number, "more than %u families and windows", TWI_LIMITS_BUDGETS_MAX);
+    if (!twi_grow(&table->budgets, sizeof *table->budgets, &build->budget_room, table->budget_count + 1, ROOM_FIRST))
+        return TW_ERR_MEMORY;
+    struct twi_limits_budget *budget = &table->budgets[table->budget_count++];
     *budget = (struct twi_limits_budget){.line = number, .policy = line->policy};
     strcpy(budget->name, name);
     return TW_OK;
@@ -164,18 +152,12 @@ static tw_status add_line(struct build *build, char *text, size_t size, uint32_t
     char what[300];
     int answer = twi_limits_line_read(text, size, &line, what, sizeof what);
     if (answer == TWI_LIMITS_EMPTY) return TW_OK;
-    if (answer == TWI_LIMITS_BAD) {
-        twi_limits_complain(build->error, number, "%s", what);
-        return TW_ERR_OPTIONS;
-    }
-    if (table->rule_count == TWI_LIMITS_RULES_MAX) {
-        twi_limits_complain(build->error, number, "more than %u limits", TWI_LIMITS_RULES_MAX);
-        return TW_ERR_OPTIONS;
-    }
-    struct twi_limits_rule *rule = grow(table->rules, sizeof *table->rules, table->rule_count, &build->rule_room);
-    if (rule == NULL) return TW_ERR_MEMORY;
-    table->rules = rule;
-    rule += table->rule_count;
+    if (answer == TWI_LIMITS_BAD) return twi_limits_complain(build->error, number, "%s", what);
+    if (table->rule_count == TWI_LIMITS_RULES_MAX)
+        return twi_limits_complain(build->error, number, "more than %u limits", TWI_LIMITS_RULES_MAX);
+    if (!twi_grow(&table->rules, sizeof *table->rules, &build->rule_room, table->rule_count + 1, ROOM_FIRST))
+        return TW_ERR_MEMORY;
+    struct twi_limits_rule *rule = &table->rules[table->rule_count];
     *rule = (struct twi_limits_rule){.family = line.family,
                                      .key = line.key,
                                      .key_size = line.key_size,
@@ -192,17 +174,14 @@ static tw_status add_lines(struct build *build, char *text, size_t size) {
     for (size_t at = 0; at < size;) {
         char *end = memchr(text + at, '\n', size - at);
         number++;
-        if (end == NULL) {
-            twi_limits_complain(build->error, number, "the last line has no end: is the file whole?");
-            return TW_ERR_OPTIONS;
-        }
+        if (end == NULL)
+            return twi_limits_complain(build->error, number, "the last line has no end: is the file whole?");
         tw_status status = add_line(build, text + at, (size_t)(end - (text + at)), number);
         if (status != TW_OK) return status;
         at = (size_t)(end - text) + 1;
     }
     if (build->table->rule_count > 0) return TW_OK;
-    twi_limits_complain(build->error, 0, "it has no line with a limit");
-    return TW_ERR_OPTIONS;
+    return twi_limits_complain(build->error, 0, "it has no line with a limit");
 }
 
 /* Runs after sorting. Finds duplicates, sets each rule's parent, and notes where each family begins. */
@@ -214,15 +193,13 @@ static tw_status link_rules(struct build *build) {
         bool is_first = i == 0 || strcmp(rule[-1].family, rule->family) != 0;
         rule->parent = is_first ? TWI_LIMITS_NONE : i - 1;
         if (is_first) {
-            struct twi_limits_name *name = grow(table->names, sizeof *table->names, table->name_count, &name_room);
-            if (name == NULL) return TW_ERR_MEMORY;
-            table->names = name;
-            name[table->name_count++] = (struct twi_limits_name){.family = rule->family, .first = i};
+            if (!twi_grow(&table->names, sizeof *table->names, &name_room, table->name_count + 1, ROOM_FIRST))
+                return TW_ERR_MEMORY;
+            table->names[table->name_count++] = (struct twi_limits_name){.family = rule->family, .first = i};
         } else if (rule_order(rule - 1, rule) == 0) {
             uint32_t other = rule[-1].line, later = other > rule->line ? other : rule->line;
-            twi_limits_complain(build->error, later, "the same family and key as on line %u",
-                                other < rule->line ? other : rule->line);
-            return TW_ERR_OPTIONS;
+            return twi_limits_complain(build->error, later, "the same family and key as on line %u",
+                                       other < rule->line ? other : rule->line);
         }
         table->names[table->name_count - 1].count++;
         while (rule->parent != TWI_LIMITS_NONE) {

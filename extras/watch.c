@@ -45,10 +45,6 @@ struct twi_watch {
 
 /* ---- a client ---- */
 
-static void client_begin(struct client *client, int fd) {
-    *client = (struct client){.fd = fd, .deadline_ms = twi_watch_mono_ms() + REQUEST_MS};
-}
-
 /* The place is free before the descriptor is, so that a child that is forked in between closes no descriptor of another
  * owner. */
 static void client_end(struct client *client) {
@@ -126,7 +122,7 @@ static void accept_all(struct twi_watch *watch) {
             return;
         }
         struct client *client = make_place(watch);
-        client_begin(client, fd);
+        *client = (struct client){.fd = fd, .deadline_ms = twi_watch_mono_ms() + REQUEST_MS};
         client->number = watch->accepted++;
         client_receive(client, watch->engine);
     }
@@ -183,10 +179,6 @@ static void give_back(struct twi_watch *watch, bool removes_path) {
     free(watch);
 }
 
-static bool start(struct twi_watch *watch) {
-    return twi_own_thread_start(&watch->thread, serve, watch);
-}
-
 static struct twi_watch *watch_open(tw_engine *engine, const char *path, char *why, size_t why_size) {
     struct twi_watch *watch = calloc(1, sizeof *watch);
     int stop_fd = watch != NULL ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
@@ -203,7 +195,7 @@ static struct twi_watch *watch_open(tw_engine *engine, const char *path, char *w
         free(watch);
         return NULL;
     }
-    if (start(watch)) return watch;
+    if (twi_own_thread_start(&watch->thread, serve, watch)) return watch;
     (void)snprintf(why, why_size, "no thread could be started");
     give_back(watch, true);
     return NULL;
