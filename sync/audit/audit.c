@@ -74,13 +74,6 @@ static void look_at_memory(const struct twi_audit *audit, struct twi_audit_serve
 
 /* ---- expiries ---------------------------------------------------------------------------------------------------- */
 
-static void put_pttl(void *ctx, size_t i, struct twi_bytes *out, tw_key name) {
-    (void)ctx, (void)i;
-    twi_wire_begin(out, 2);
-    twi_wire_put_text(out, "PTTL");
-    twi_wire_put(out, name.data, name.size);
-}
-
 static void take_pttl(void *ctx, size_t i, tw_key name, const struct twi_node *ttl, size_t count) {
     const struct twi_audit_search *search = ctx;
     (void)i, (void)count;
@@ -89,15 +82,11 @@ static void take_pttl(void *ctx, size_t i, tw_key name, const struct twi_node *t
 }
 
 static void look_at_expiries(struct twi_audit_search *search) {
-    struct twi_audit_question question = {.put = put_pttl, .take = take_pttl, .ctx = search};
+    struct twi_audit_question question = {.command = "PTTL", .take = take_pttl, .ctx = search};
     twi_audit_servers_ask(search->servers, search->names, &question);
 }
 
 /* ---- ledgers ----------------------------------------------------------------------------------------------------- */
-
-static bool is_whole(const struct twi_node *batch) { /* "number nonce +failures" */
-    return strstr(batch->text, " +") != NULL;
-}
 
 static void look_at_ledger(const struct twi_audit *audit, tw_key name, const struct twi_node *nodes, size_t count) {
     bool known = false;
@@ -105,18 +94,11 @@ static void look_at_ledger(const struct twi_audit *audit, tw_key name, const str
         const struct twi_node *field = &nodes[i], *value = &nodes[i + 1];
         if (field->type != TWI_NODE_STRING || value->type != TWI_NODE_STRING || field->size != 1) continue;
         if (field->text[0] == 'v') known = strcmp(value->text, "1") == 0;
-        if (field->text[0] >= '0' && field->text[0] <= '7' && !is_whole(value))
+        if (field->text[0] >= '0' && field->text[0] <= '7' && !strstr(value->text, " +")) /* "number nonce +failures" */
             twi_audit_find(audit, TW_AUDIT_LEDGER, name, 0, strtoll(value->text, NULL, 10),
                            "a batch was cut short: some of it may not have been counted");
     }
     if (!known) twi_audit_find(audit, TW_AUDIT_LEDGER, name, 0, 0, "a ledger of another version, or none at all");
-}
-
-static void put_hgetall(void *ctx, size_t i, struct twi_bytes *out, tw_key name) {
-    (void)ctx, (void)i;
-    twi_wire_begin(out, 2);
-    twi_wire_put_text(out, "HGETALL");
-    twi_wire_put(out, name.data, name.size);
 }
 
 static void take_hgetall(void *ctx, size_t i, tw_key name, const struct twi_node *nodes, size_t count) {
@@ -127,19 +109,10 @@ static void take_hgetall(void *ctx, size_t i, tw_key name, const struct twi_node
 }
 
 static void look_at_ledgers(struct twi_audit_search *search) {
-    struct twi_audit_question question = {.put = put_hgetall, .may_refuse = true, .take = take_hgetall, .ctx = search};
+    struct twi_audit_question question = {
+        .command = "HGETALL", .may_refuse = true, .take = take_hgetall, .ctx = search};
     twi_audit_servers_ask(search->servers, search->names, &question);
     look_at_expiries(search);
-}
-
-static void put_hmget(void *ctx, size_t i, struct twi_bytes *out, tw_key name) {
-    (void)ctx, (void)i;
-    twi_wire_begin(out, 5);
-    twi_wire_put_text(out, "HMGET");
-    twi_wire_put(out, name.data, name.size);
-    twi_wire_put_text(out, "n");
-    twi_wire_put_text(out, "p");
-    twi_wire_put_text(out, "m");
 }
 
 /* A page of the engine's own ledgers. */
@@ -176,7 +149,8 @@ static void look_at_own(struct twi_audit_servers *servers, struct twi_audit_name
     const struct twi_audit *audit = servers->audit;
     for (size_t begin = 0; begin < audit->own_count; begin += TWI_AUDIT_PAGE) {
         struct own_page page = {.audit = audit, .own = audit->own + begin};
-        struct twi_audit_question question = {.put = put_hmget, .take = take_own, .ctx = &page};
+        struct twi_audit_question question = {
+            .command = "HMGET", .words = {"n", "p", "m"}, .take = take_own, .ctx = &page};
         twi_audit_names_empty(names);
         for (size_t i = begin; i < audit->own_count && i - begin < TWI_AUDIT_PAGE; i++)
             twi_audit_names_add(names, audit->own[i].ledger, strlen(audit->own[i].ledger));

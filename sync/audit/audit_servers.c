@@ -328,6 +328,18 @@ static void take_reply(struct twi_audit_servers *servers, uint16_t server, struc
         question->take(question->ctx, i, twi_audit_names_at(names, i), reply, count);
 }
 
+static void put_question(const struct twi_audit_question *question, size_t i, struct twi_bytes *out, tw_key name) {
+    size_t count = 0;
+    while (count < TWI_AUDIT_WORDS_MAX && question->words[count]) count++;
+    twi_wire_begin(out, 2 + count + (question->inner != NULL));
+    twi_wire_put_text(out, question->command);
+    twi_wire_put(out, name.data, name.size);
+    for (size_t k = 0; k < count; k++) twi_wire_put_text(out, question->words[k]);
+    if (!question->inner) return;
+    tw_key inner = question->inner(question->ctx, i);
+    twi_wire_put(out, inner.data, inner.size);
+}
+
 static void ask_server(struct twi_audit_servers *servers, uint16_t server, struct twi_audit_names *names,
                        const struct twi_audit_question *question) {
     struct twi_audit_connection *connection = &servers->all[server]->connection;
@@ -335,7 +347,7 @@ static void ask_server(struct twi_audit_servers *servers, uint16_t server, struc
     for (size_t i = 0; i < names->count; i++) {
         if (names->where[i] != server + 1) continue;
         if (names->asking[i]) twi_audit_put_words(connection, 1, (const char *[]){"ASKING"});
-        question->put(question->ctx, i, &connection->out, twi_audit_names_at(names, i));
+        put_question(question, i, &connection->out, twi_audit_names_at(names, i));
         asked++, last = i;
     }
     if (asked) twi_audit_send(connection);

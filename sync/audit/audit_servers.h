@@ -72,10 +72,13 @@ enum twi_audit_place {
 enum twi_audit_place twi_audit_servers_place(struct twi_audit_servers *servers, uint16_t server, const void *name,
                                              size_t size);
 
+#define TWI_AUDIT_WORDS_MAX 3u
 /* One command about each name of a page. */
 struct twi_audit_question {
-    void (*put)(void *ctx, size_t i, struct twi_bytes *out, tw_key name);
-    bool may_refuse; /* false means that an error reply ends the asking of that server */
+    const char *command;                        /* COMMAND name WORD ... */
+    const char *words[TWI_AUDIT_WORDS_MAX];     /* the words behind the name; NULL if there are fewer */
+    tw_key (*inner)(const void *ctx, size_t i); /* one more word, for each name; NULL if there is none */
+    bool may_refuse;                            /* false means that an error reply ends the asking of that server */
     void (*take)(void *ctx, size_t i, tw_key name, const struct twi_node *reply, size_t count);
     void *ctx;
 };

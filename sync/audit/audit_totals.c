@@ -114,19 +114,10 @@ static void add_name(struct totals *totals, const tw_audit_options *options, tw_
     twi_audit_names_end(totals->names);
 }
 
-static tw_key inner_at(const struct totals *totals, size_t i) {
+static tw_key inner_at(const void *ctx, size_t i) {
+    const struct totals *totals = ctx;
     size_t begin = i ? totals->inner_ends[i - 1] : 0;
     return tw_bytes(totals->inner.data ? totals->inner.data + begin : "", totals->inner_ends[i] - begin);
-}
-
-static void put_question(void *ctx, size_t i, struct twi_bytes *out, tw_key name) {
-    const struct totals *totals = ctx;
-    tw_key inner = inner_at(totals, i);
-    bool is_string = shape_of(totals) == TW_REDIS_STRING;
-    twi_wire_begin(out, is_string ? 2 : 3);
-    twi_wire_put_text(out, shapes[shape_of(totals)].command);
-    twi_wire_put(out, name.data, name.size);
-    if (!is_string) twi_wire_put(out, inner.data, inner.size);
 }
 
 static bool is_digit(char byte) {
@@ -189,7 +180,11 @@ static void take_count(void *ctx, size_t i, tw_key name, const struct twi_node *
 }
 
 static void compare(struct totals *totals) {
-    struct twi_audit_question question = {.put = put_question, .may_refuse = true, .take = take_count, .ctx = totals};
+    struct twi_audit_question question = {.command = shapes[shape_of(totals)].command,
+                                          .inner = shape_of(totals) == TW_REDIS_STRING ? NULL : inner_at,
+                                          .may_refuse = true,
+                                          .take = take_count,
+                                          .ctx = totals};
     if (totals->names->bytes.failed || totals->inner.failed)
         twi_audit_servers_fail(totals->servers, TW_ERR_MEMORY, "audit", "no memory");
     twi_audit_servers_ask(totals->servers, totals->names, &question);

@@ -18,15 +18,6 @@ struct looking {
     bool is_match[TWI_AUDIT_NAMES_MAX]; /* of the page */
 };
 
-static void put_hget(void *ctx, size_t i, struct twi_bytes *out, tw_key name) {
-    const struct looking *looking = ctx;
-    (void)i;
-    twi_wire_begin(out, 3);
-    twi_wire_put_text(out, "HGET");
-    twi_wire_put(out, name.data, name.size);
-    twi_wire_put_text(out, looking->search->field);
-}
-
 /* A key of another type only looks alike. */
 static void take_hget(void *ctx, size_t i, tw_key name, const struct twi_node *reply, size_t count) {
     struct looking *looking = ctx;
@@ -40,7 +31,8 @@ static void take_hget(void *ctx, size_t i, tw_key name, const struct twi_node *r
 
 static void look(struct twi_audit_search *walk) {
     struct looking *looking = walk->ctx;
-    struct twi_audit_question question = {.put = put_hget, .may_refuse = true, .take = take_hget, .ctx = looking};
+    struct twi_audit_question question = {
+        .command = "HGET", .words = {looking->search->field}, .may_refuse = true, .take = take_hget, .ctx = looking};
     memset(looking->is_match, 0, sizeof looking->is_match);
     twi_audit_servers_ask(walk->servers, walk->names, &question);
     for (size_t i = 0; i < walk->names->count && !walk->is_over; i++)
