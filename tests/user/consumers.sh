@@ -1,8 +1,8 @@
 #!/bin/sh
 # shellcheck disable=SC2016,SC2317  # backticks in a pattern; functions that are called by way()
 # consumers.sh ROOT TREE WORK -- programs of users, by every way that docs/INSTALL.md has: from the installed TREE by
-# pkg-config and by CMake, as a meson subproject, with the one file, from Debian packages. One line for each way: ok, FAIL,
-# or skip with the reason.
+# pkg-config and by CMake, as a meson subproject, with the one file, from the Debian packages of a release. One line for
+# each way: ok, FAIL, or skip with the reason.
 # Always true: exit status 0 only if none failed. WORK is emptied.
 set -u
 root=$1
@@ -157,26 +157,30 @@ one_file_with_redis() {
     TALLYWHEEL_REDIS=unix://$work/redis.sock ./redis && [ "$(redis-cli -s "$work/redis.sock" GET plays:film-7)" = 100 ]
 }
 
-# What dpkg-buildpackage makes of the sources: clean, complete, and with the probes that the scripts for bpftrace name.
-debian_packages() {
-    mkdir -p debian/tallywheel && (cd "$root" && tar -cf - --exclude=./build --exclude=./.git .) | tar -xf - -C debian/tallywheel &&
-        (cd debian/tallywheel && DEB_BUILD_OPTIONS="nocheck noautodbgsym parallel=$(nproc)" dpkg-buildpackage -b -us -uc -d) &&
-        lintian --allow-root --fail-on error,warning debian/tallywheel_*.changes || return
-    for package in libtallywheel0 libtallywheel-dev tallywheel; do
-        dpkg -x debian/"${package}"_*.deb debian/tree && [ -s "debian/tree/usr/share/doc/$package/copyright" ] || return
-    done
+# What scripts/release.sh makes of the sources, all but the tag: packages that are clean, complete, hardened, and have the
+# probes that the scripts for bpftrace name; the archive and the checksums.
+release_is_made() {
+    mkdir -p release && (cd "$root" && tar -cf - --exclude=./build --exclude=./.git .) | tar -xf - -C release &&
+        git -C release init -q && git -C release config user.name a && git -C release config user.email a@example.org &&
+        git -C release add -A && git -C release commit -q -m tree || return
+    version=$(sed -n '/^## /{s/^## \([^ ]*\).*/\1/p;q}' release/CHANGELOG.md)
+    DEB_BUILD_OPTIONS="nocheck noautodbgsym parallel=$(nproc)" sh release/scripts/release.sh "$version" --rehearse || return
+    tree=release/build/release/unpacked/usr
     for file in bin/tallywheel share/man/man1/tallywheel.1.gz share/man/man3/tw_add.3.gz share/bash-completion/completions/tallywheel \
         share/zsh/vendor-completions/_tallywheel share/tallywheel/alerts.yml share/tallywheel/dashboard.json \
+        share/doc/libtallywheel0/copyright share/doc/libtallywheel-dev/copyright share/doc/tallywheel/copyright \
         share/doc/libtallywheel-dev/examples/count_hits.c share/doc/libtallywheel-dev/docs/pictures/flow.svg; do
-        [ -s "debian/tree/usr/$file" ] || { echo "no $file" && return 1; }
+        [ -s "$tree/$file" ] || { echo "no $file" && return 1; }
     done
-    library=$(echo debian/tree/usr/lib/*/libtallywheel.so.0)
-    probes=$(sed -n 's/^usdt:.*:tallywheel:\([a-z_]*\).*/\1/p' debian/tree/usr/share/tallywheel/*.bt)
+    library=$(echo "$tree"/lib/*/libtallywheel.so.0)
+    probes=$(sed -n 's/^usdt:.*:tallywheel:\([a-z_]*\).*/\1/p' "$tree"/share/tallywheel/*.bt)
     [ -n "$probes" ] || return
     for probe in $probes; do
         readelf -n "$library" | grep -qx " *Name: $probe" || { echo "no probe $probe" && return 1; }
     done
-    gcc -o debian/program "$program" -Idebian/tree/usr/include "$library" && LD_LIBRARY_PATH=${library%/*} debian/program
+    gcc -o release/program "$program" -I"$tree/include" "$library" && LD_LIBRARY_PATH=${library%/*} release/program &&
+        (cd release/build/release && sha256sum -c SHA256SUMS && [ -s site/index.html ] &&
+            [ "$(tar -tzf tallywheel-"$version"-one-file.tar.gz | grep -cE '/(tallywheel\.[ch]|LICENSE)$')" -eq 3 ])
 }
 
 way 'what is installed is complete' everything_is_there
@@ -193,5 +197,6 @@ cp -r "$root/build/one" one
 needs clang 'one file by clang' && way 'one file by clang, shared libc and static' one_file_by_clang
 needs musl-gcc 'one file with musl' && way 'one file with musl, linked statically' one_file_with_musl
 needs redis-server 'one file with Redis and TLS' && way 'one file with Redis and TLS, counting in Redis' one_file_with_redis
-needs lintian 'Debian packages' && needs dh 'Debian packages' && way 'Debian packages, clean under lintian' debian_packages
+needs lintian 'a release' && needs dh 'a release' && needs git 'a release' && needs abidw 'a release' && needs cmark-gfm 'a release' &&
+    way 'a release, rehearsed: Debian packages, clean under lintian and hardened; one file, site' release_is_made
 exit $failed

@@ -1,6 +1,7 @@
 #!/bin/sh
 # wrap.sh ROOT -- packaging/tallywheel.wrap fetches this tree by git, and a project finds the library in it. Prints TAP.
-# Method: the tree's files, in a repository of their own, are what the .wrap's address names; nothing is compiled.
+# Method: the tree's files, in a repository of their own, are what the .wrap's address names; nothing is compiled. In a
+# release the .wrap names its tag, and the repository has that.
 set -u
 root=$1
 work=$(mktemp -d)
@@ -11,10 +12,12 @@ if ! command -v git >/dev/null 2>&1; then
 fi
 echo 1..2
 
+revision=$(sed -n 's/^revision = //p' "$root/packaging/tallywheel.wrap")
 mkdir -p "$work/origin" "$work/project/subprojects"
 (cd "$root" && tar -cf - --exclude=./build --exclude=./.git --exclude=./bench --exclude=./tests .) | tar -xf - -C "$work/origin" &&
     git -C "$work/origin" init -q && git -C "$work/origin" add -A &&
-    git -C "$work/origin" -c user.name=a -c user.email=a@example.org commit -q -m tree || echo '# no repository could be made'
+    git -C "$work/origin" -c user.name=a -c user.email=a@example.org commit -q -m tree &&
+    { [ "$revision" = HEAD ] || git -C "$work/origin" tag "$revision"; } || echo '# no repository could be made'
 sed "s|^url = .*|url = file://$work/origin|" "$root/packaging/tallywheel.wrap" >"$work/project/subprojects/tallywheel.wrap"
 printf '%s\n' "project('consumer', 'c')" \
     "executable('program', 'program.c', dependencies: dependency('tallywheel', allow_fallback: true))" >"$work/project/meson.build"
