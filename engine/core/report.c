@@ -60,6 +60,7 @@ void twi_port_log(tw_engine *engine, int level, int event, const char *format, .
     va_start(arguments, format);
     (void)vsnprintf(text, TEXT_BYTES, format, arguments);
     va_end(arguments);
+    twi_port_printable(text);
     end_line(text, level, event, report->left_out[slot]);
     report->left_out[slot] = 0;
     report->logged_ms[slot] = now_ms != 0 ? now_ms : 1;
@@ -86,6 +87,7 @@ void twi_port_last_error(tw_engine *engine, const char *text) {
     twi_check(text != NULL);
     twi_lock(&engine->report.lock);
     (void)snprintf(engine->report.last_error, sizeof engine->report.last_error, "%s", text);
+    twi_port_printable(engine->report.last_error);
     engine->report.last_error_ms = twi_clock_mono_ms(&engine->clock);
     twi_unlock(&engine->report.lock);
 }
@@ -93,8 +95,11 @@ void twi_port_last_error(tw_engine *engine, const char *text) {
 void twi_port_error_over(tw_engine *engine, const char *text) {
     twi_check(text != NULL);
     struct twi_report *report = &engine->report;
+    char over[sizeof report->last_error];
+    (void)snprintf(over, sizeof over, "%s", text);
+    twi_port_printable(over);
     twi_lock(&report->lock);
-    if (strncmp(report->last_error, text, sizeof report->last_error - 1) == 0) report->last_error[0] = '\0';
+    if (strcmp(report->last_error, over) == 0) report->last_error[0] = '\0';
     twi_unlock(&report->lock);
 }
 

@@ -23,7 +23,14 @@ void twi_port_log(tw_engine *engine, int level, int event, const char *format, .
 /* Calls a password callback of the host. Any thread. */
 int twi_port_ask_password(int (*ask)(void *ctx, char *out, size_t size), void *ctx, char *out, size_t size);
 
-/* tw_stats.last_error. Any thread. */
+/* Puts a '?' in place of each control character. A log is read at a terminal, and what Redis says comes from outside.
+ * */
+static inline void twi_port_printable(char *text) {
+    for (; *text != '\0'; text++)
+        if ((unsigned char)*text < ' ' || *text == 127) *text = '?';
+}
+
+/* tw_stats.last_error, without control characters. Any thread. */
 void twi_port_last_error(tw_engine *engine, const char *text);
 /* Called when that error is over. last_error becomes empty, unless there was another error since. Any thread. */
 void twi_port_error_over(tw_engine *engine, const char *text);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/base/check.h"
+#include "engine/port/services.h"
 #include "sync/batch/reply.h"
 
 #define STOP_MS 50 /* a waiting audit sees this soon that its engine is being closed */
@@ -18,6 +19,7 @@ void twi_audit_fail(struct twi_audit_connection *connection, tw_status status, c
     if (connection->status != TW_OK) return;
     connection->status = status;
     snprintf(connection->error, sizeof connection->error, "%s: %s", what, detail);
+    twi_port_printable(connection->error);
 }
 
 /* ---- commands and replies ---------------------------------------------------------------------------------------- */

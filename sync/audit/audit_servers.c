@@ -18,6 +18,7 @@ void twi_audit_servers_fail(struct twi_audit_servers *servers, tw_status status,
     if (servers->status != TW_OK) return;
     servers->status = status;
     snprintf(servers->error, sizeof servers->error, "%s: %s", what, detail);
+    twi_port_printable(servers->error);
 }
 
 bool twi_audit_servers_goes_on(const struct twi_audit_servers *servers, uint16_t server) {

@@ -219,7 +219,7 @@ static bool closing_take(struct twi_sync *sync, struct twi_connection *connectio
     struct twi_closing_sent *slot = ctx;
     bool is_error = outcome != TWI_MESSAGE_ANSWERED && count != 0, is_understood = true;
     bool are_many = slot->count > 1 && outcome == TWI_MESSAGE_ANSWERED;
-    const struct twi_node *at = are_many ? nodes + 1 : nodes, *end = nodes + count;
+    const struct twi_node *at = are_many ? nodes + 1 : nodes, *end = count != 0 ? nodes + count : nodes;
     for (uint32_t i = 0; i < slot->count; i++) {
         const struct twi_closing_message *message = &slot->messages[i];
         if (is_error || (at < end && at->type == TWI_NODE_ERROR)) {

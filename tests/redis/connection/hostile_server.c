@@ -9,7 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum manner { DRIPS, SILENT, BABBLES, TALKS_UNASKED, DEEP, HUGE_LENGTH, KNOWS_PING_ONLY, HANGS_UP };
+enum manner { DRIPS, SILENT, BABBLES, TALKS_UNASKED, DEEP, HUGE_LENGTH, KNOWS_PING_ONLY, HANGS_UP, PAINTS };
 
 struct rogue {
     enum manner manner;
@@ -31,6 +31,8 @@ static const char *words_of(enum manner manner) {
     }
 }
 
+#define PAINTED "-ERR \x1b[2Jyou are root\r\n"
+
 /* Serves one connection: sends its bytes in its manner until the other side closes. */
 static void serve(struct rogue *rogue, int fd) {
     const char *words = words_of(rogue->manner);
@@ -43,6 +45,11 @@ static void serve(struct rogue *rogue, int fd) {
             (void)!recv(fd, bytes, sizeof bytes, 0);
             (void)!send(fd, "+PONG\r\n", 7, MSG_NOSIGNAL);
             return;
+        }
+        if (rogue->manner == PAINTS && poll(&pollfd, 1, 20) > 0) {
+            if (recv(fd, bytes, sizeof bytes, 0) <= 0) return;
+            (void)!send(fd, PAINTED, sizeof PAINTED - 1, MSG_NOSIGNAL);
+            continue;
         }
         if (poll(&pollfd, 1, 20) > 0 && recv(fd, bytes, sizeof bytes, 0) <= 0) break;
         if (rogue->manner == DRIPS && *words && send(fd, words++, 1, MSG_NOSIGNAL) < 0) break;
@@ -134,8 +141,49 @@ static void a_proxy_that_closes_at_info_is_named(void **state) {
     assert_non_null(strstr(lines.text, "Name Redis itself"));
 }
 
+static void assert_no_control(const char *text) {
+    for (const char *at = text; *at != '\0'; at++)
+        if (((unsigned char)*at < ' ' && *at != '\n') || *at == 127) fail_msg("a control character in \"%s\"", text);
+}
+
+/* Goal: a server whose every reply would clear a terminal clears none: not in the log, in tw_stats, in the text of an
+ * audit. */
+static void what_a_server_says_moves_no_terminal(void **state) {
+    (void)state;
+    struct rogue rogue;
+    static struct log_lines lines;
+    tw_options options;
+    tw_audit_options audit;
+    tw_engine *engine;
+    tw_stats stats;
+    char text[200] = "";
+    memset(&lines, 0, sizeof lines);
+    rogue_start(&rogue, PAINTS);
+    quick_options(&options, rogue.url);
+    options.log_write = on_log;
+    options.log_ctx = &lines;
+    assert_status(test_open(&options, &engine), TW_OK);
+    tw_family *family = family_of(engine, "rogue", TW_WINDOW_FOREVER, 0);
+    assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
+    for (int i = 0; i < 20000 && atomic_load(&lines.count) == 0; i++) test_sleep_ms(1);
+    tw_audit_options_init(&audit);
+    audit.redis_url = rogue.url;
+    audit.error_text = text;
+    audit.error_size = sizeof text;
+    assert_status(tw_audit(NULL, &audit, NULL, NULL, NULL), TW_ERR_REDIS);
+    assert_status(tw_stats_read(engine, &stats), TW_OK);
+    (void)tw_close(engine, 100);
+    rogue_stop(&rogue);
+    assert_non_null(strstr(text, "you are root"));
+    assert_non_null(strstr(stats.last_error, "you are root"));
+    assert_no_control(text);
+    assert_no_control(stats.last_error);
+    assert_no_control(lines.text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_rogue_server_costs_its_connection_and_no_more),
-                                       cmocka_unit_test(a_proxy_that_closes_at_info_is_named)};
+                                       cmocka_unit_test(a_proxy_that_closes_at_info_is_named),
+                                       cmocka_unit_test(what_a_server_says_moves_no_terminal)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

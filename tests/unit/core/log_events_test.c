@@ -107,11 +107,35 @@ static void a_line_ends_with_its_event_and_what_to_do(void **state) {
     rig_close(&rig);
 }
 
+/* Goal: what Redis says can neither begin a line of its own in a log nor move the cursor of a terminal; an error that
+ * is over is known again. */
+static void no_line_has_a_control_character(void **state) {
+    (void)state;
+    static const char *const said = "ERR \x1b[2J\r\nroot logged in\x7f\t\xc3\xa9";
+    struct rig rig;
+    struct lines lines = {.count = 0};
+    rig_init(&rig);
+    rig.options.log_write = take_line;
+    rig.options.log_ctx = &lines;
+    rig_start(&rig);
+    log_a_line(&rig, TW_LOG_INFO, TW_EVENT_REFUSED, said);
+    assert_string_equal(lines.last, "ERR ?[2J??root logged in??\xc3\xa9 [TW-E012]");
+    tw_stats stats;
+    twi_port_last_error(rig.engine, said);
+    assert_status(tw_stats_read(rig.engine, &stats), TW_OK);
+    assert_string_equal(stats.last_error, "ERR ?[2J??root logged in??\xc3\xa9");
+    twi_port_error_over(rig.engine, said);
+    assert_status(tw_stats_read(rig.engine, &stats), TW_OK);
+    assert_string_equal(stats.last_error, "");
+    rig_close(&rig);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_event_has_a_remedy),
         cmocka_unit_test(the_page_has_the_same_table),
         cmocka_unit_test(a_line_ends_with_its_event_and_what_to_do),
+        cmocka_unit_test(no_line_has_a_control_character),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
