@@ -33,7 +33,9 @@ find "$out"/fuzz/tests/fuzz -maxdepth 1 -type f -name 'fuzz_*' -perm -u+x -print
         name=${1##*/fuzz_}
         log=$out/fuzz-corpus/$name.log
         mkdir -p "$out/fuzz-corpus/$name"
-        if ! $plain "$1" -max_total_time="$seconds" -runs="$runs" -max_len=8192 -timeout=5 -print_final_stats=1 \
+        longest=$(find "$root/tests/fuzz/$name" -type f -printf "%s\n" | sort -n | tail -n 1)
+        [ "$longest" -gt 8192 ] || longest=8192
+        if ! $plain "$1" -max_total_time="$seconds" -runs="$runs" -max_len="$longest" -timeout=5 -print_final_stats=1 \
             -artifact_prefix="$out/" "$out/fuzz-corpus/$name" "$root/tests/fuzz/$name" >"$log" 2>&1; then
             tail -n 60 "$log"
             echo "fuzz_$name FAILED"
