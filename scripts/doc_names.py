@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""doc_names.py [DOC...] -- does what docs/*.md names exist?
+"""doc_names.py [DOC...] -- does what docs/*.md and SECURITY.md name exist?
 
 Of what stands in backticks: `name()` is a function or a macro; `file.c`, `folder/file.c`, `file.*` is a file, and so is
 a test named as `stress/history`, or a listing of that page (```c NAME.c); any other word with a _ in it stands somewhere in the code. Names right behind a file
@@ -168,7 +168,7 @@ def check(tree: Tree, doc: str) -> list[str]:
 def main() -> int:
     os.chdir(os.environ.get("TW_ROOT") or os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     tree = Tree()
-    wrong = [what for doc in sorted(sys.argv[1:] or glob.glob("docs/*.md")) for what in check(tree, doc)]
+    wrong = [what for doc in sorted(sys.argv[1:] or glob.glob("docs/*.md") + glob.glob("SECURITY.md")) for what in check(tree, doc)]
     wrong += files.differences() if not sys.argv[1:] else []
     for line in wrong:
         print(line)
