@@ -30,7 +30,7 @@ says() {
     grep -qF -- "$1" "$TW_ROOT/said"
 }
 
-echo 1..51
+echo 1..53
 
 # ---- models carry digests of what they copy
 
@@ -297,6 +297,27 @@ else
         echo "ok $number - release: $what # SKIP git or abigail-tools are not installed"
     done
 fi
+
+# ---- hardened programs
+
+rm -rf "${TW_ROOT:?}"/*
+printf '#include <stdio.h>\n#include <string.h>\nint main(int n, char **w) { char a[64]; strcpy(a, w[n - 1]); return puts(a) < 0; }\n' >"$TW_ROOT/p.c"
+hardened() { # EXPECTED-STATUS FLAG...
+    expected=$1
+    shift
+    echo "cc $* -o p.o -c p.c" >"$TW_ROOT/log"
+    cc "$@" -o "$TW_ROOT/p" "$TW_ROOT/p.c" && sh "$scripts/hardened.sh" --log "$TW_ROOT/log" "$TW_ROOT/p" >"$TW_ROOT/said" 2>&1
+    [ $? -eq "$expected" ] && return
+    sed 's/^/# /' "$TW_ROOT/said"
+    return 1
+}
+hardened 0 -O2 -fPIE -pie -fstack-protector-strong -D_FORTIFY_SOURCE=3 -Wl,-z,relro,-z,now && [ ! -s "$TW_ROOT/said" ]
+ok $? 'a program that is hardened in each way is passed over in silence'
+hardened 1 -O2 -no-pie -fno-stack-protector -U_FORTIFY_SOURCE -Wl,-z,norelro,-z,lazy,-z,execstack && says 'its place in memory is fixed' &&
+    says 'its stack can be executed' && says 'its relocations stay writable' && says 'calls are resolved when they are made' &&
+    says 'no guard of the stack' && says 'no copy checks its room' && says '-D_FORTIFY_SOURCE=3 at 0 of 1 files' &&
+    hardened 1 -O2 -fPIE -pie -fstack-protector-strong -D_FORTIFY_SOURCE=2 -Wl,-z,relro,-z,now && [ "$(cat "$TW_ROOT/said")" = "$TW_ROOT/log: -D_FORTIFY_SOURCE=3 at 0 of 1 files" ]
+ok $? 'each way that is missing is named'
 
 # ---- the man pages say what the header says
 
