@@ -194,11 +194,17 @@ static void renew_all(void) {
     X(sentinel_user) \
     X(redis_tls_ca_file) X(redis_tls_cert_file) X(redis_tls_key_file) X(redis_tls_server_name)
 
+/* A URL may have a password. */
+static void free_text(const char *text) {
+    if (text != NULL) explicit_bzero((void *)(uintptr_t)text, strlen(text));
+    free((void *)(uintptr_t)text);
+}
+
 static void free_engine(tw_engine *engine) {
     twi_threads_forget(engine);
     struct twi_here *here = engine->here;
     twi_arena_unmake(&engine->arena);
-#define FREE(field) free((void *)(uintptr_t)engine->options.field);
+#define FREE(field) free_text(engine->options.field);
     TEXTS(FREE)
 #undef FREE
     twi_rejected_free(engine->collector.rejected);
