@@ -272,7 +272,7 @@ step_valgrind() {
 }
 
 step_fuzz() {
-    sh scripts/fuzz.sh "$out" 6
+    sh scripts/fuzz.sh "$out" 5
 }
 
 # The build of ./dev test, which is optimised and has the tests of every suite; where there is none, one like it.
@@ -365,7 +365,7 @@ step noredis 'the engine without hiredis and libck, and its tests; all of it wit
 step asan 'AddressSanitizer and UBSan, checks=3, race points'
 step tsan 'ThreadSanitizer, race points'
 step valgrind 'valgrind: no error, no leak; unit, checks=3'
-step fuzz 'fuzzing, 6 s for each target'
+step fuzz 'fuzzing, 5 s for each target'
 step long 'the long tests, optimised'
 if [ -n "$wanted" ]; then
     step servers 'the tests with real servers, with Redis 6.0, the installed one, 8.0 and Valkey 8.1'
