@@ -42,7 +42,7 @@ int main(void) {
     for (int64_t now_ms = mono_ms(); now_ms < end_ms; now_ms = mono_ms()) {
         uint32_t timeout_ms = tw_timeout_ms(engine);
         struct pollfd ready = {.fd = tw_fd(engine), .events = POLLIN}; /* the same number for the engine's life */
-        poll(&ready, 1, timeout_ms < 5 ? (int)timeout_ms : 5); /* here the server's own descriptors would stand, too */
+        poll(&ready, 1, timeout_ms < 5 ? (int)timeout_ms : 5); /* the server's own descriptors would be here, too */
         if (now_ms >= next_request_ms) {                       /* a request has come */
             if (tw_add(hits, tw_str("request"), 1, &seen) == TW_OK) requests++;
             next_request_ms = now_ms + 5;

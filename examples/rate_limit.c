@@ -1,4 +1,4 @@
-/* rate_limit.c -- at most 20 calls for each user and minute, and the HTTP headers that tell the user so.
+/* rate_limit.c -- at most 20 calls for each user and minute, and the HTTP headers that show this to the user.
  * tw_acquire() takes a unit if the limit allows it and changes nothing if not. Only TW_OK admits; the verdict has
  * the answer for the user. The limit is an argument of the call, so it may differ from user to user and change at
  * any time. */

@@ -2,11 +2,11 @@
  * HTTP/1.1, and a shop that limits its clients. What differs is the loop, and each file shows its own.
  *
  *   GET /         answered at once: 100 calls for each client and minute, and headers that say how many are left
- *   GET /buy      one of 500 phones, exactly, over all servers. The answer comes later, from Redis: until then the
- *                 client is parked, and the loop serves others
+ *   GET /buy      one of 500 phones, exactly, over all servers. The answer comes later, from Redis. Until then the
+ *                 client waits, and the loop serves others
  *   GET /metrics  for a scraper
  * A client names itself by a header X-Client; this is no server for the open Internet.
- * Always true: one thread. Of a client that is parked nothing is read: one that leaves takes its call back. */
+ * Always true: one thread. No bytes of a waiting client are read. If it leaves, its call is cancelled. */
 #ifndef SMALL_HTTP_H
 #define SMALL_HTTP_H
 
@@ -166,7 +166,7 @@ static void serve(struct client *client, const char *head) {
         answer_text(client, "404 Not Found", "", "");
 }
 
-/* Serves the requests that have come whole, one after the other: who is parked comes back here later. */
+/* Serves the requests that have come whole, one after the other. A waiting client comes back here later. */
 static void client_serve(struct client *client) {
     char head[HEAD_BYTES + 1];
     while (!client->is_parked && !client->has_left) {
@@ -219,7 +219,7 @@ static void client_end(struct client *client) {
 
 /* ---- beginning and end ---- */
 
-/* True: the shop is open; counts go to the Redis that TALLYWHEEL_REDIS names, over all servers that are told of it. */
+/* True: the shop is open; counts go to the Redis that TALLYWHEEL_REDIS names, over all servers with the same Redis. */
 static bool shop_open(uint32_t threads) {
     tw_options options;
     tw_family_options family;
@@ -243,8 +243,8 @@ static bool shop_open(uint32_t threads) {
     return status == TW_OK;
 }
 
-/* Whoever is parked gets an answer from here: the calls under way end. Then the loop drops its clients. True: Redis has
- * all counts. */
+/* Each waiting client gets an answer here, because the calls under way end. Then the loop drops its clients. True:
+ * Redis has all counts. */
 static bool shop_close(void (*drop)(struct client *client)) {
     tw_status status = tw_close(engine, 2000);
     while (clients != NULL) drop(clients);

@@ -1,9 +1,9 @@
 /* with_redis.c -- the same counter in several processes, merged in Redis.
  * TALLYWHEEL_REDIS=redis://localhost ./with_redis       (without the variable it says so and exits with 2)
  *
- * tw_add() is as quick as ever: it never waits for Redis. A background thread sends what was counted ten times a second
- * and brings the totals of all processes back. While Redis is away counting goes on; when it returns, what was not
- * sent is sent, once. Run the example twice: the total grows by 100 each time. */
+ * tw_add() is as quick as without Redis, because it never waits for it. Ten times a second a background thread sends
+ * the new counts and brings the totals of all processes back. While Redis is unreachable, counting continues. When
+ * Redis is back, the unsent counts are sent once. Run the example twice: the total grows by 100 each time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <tallywheel.h>

@@ -32,7 +32,7 @@ enum what { WHAT_FIELDS, WHAT_TOP, WHAT_RANK };
 
 typedef bool visit_fn(void *ctx, tw_key name, int64_t total);
 
-/* What the caller requests. */
+/* The caller's request. */
 struct wish {
     enum what what;
     tw_family *family;

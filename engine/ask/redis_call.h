@@ -24,7 +24,7 @@ struct twi_redis_call {
 /* Returns TW_OK, TW_ERR_MODE (host-driven, a hook, a section), TW_ERR_REDIS (no Redis), TW_ERR_CLOSED, TW_ERR_FORKED or
  * TW_ERR_MEMORY. */
 tw_status twi_redis_call_may(tw_engine *engine);
-/* The same for a call that does not wait. It may start inside of hooks and sections, too, and in host-driven
+/* Does the same for a call that does not wait. It may start inside of hooks and sections, too, and in host-driven
  * engines. */
 tw_status twi_redis_call_may_start(tw_engine *engine);
 /* When a call that begins now ends, at the latest; monotonic. If `timeout_ms` is 0, it uses redis_timeout_ms. */

@@ -1,5 +1,5 @@
-/* strict.c -- see strict.h. One request per call (strict.lua). If Redis does not decide it, the family's on_outage
- * does.
+/* strict.c -- see strict.h. Each call sends one request (strict.lua). If Redis does not decide it, the family's
+ * on_outage does.
  *
  *   request ──OK, DENIED──▶ that is the answer
  *     └──refused, away, unknown──▶ LOCAL: as a soft limit; FAIL_OPEN: admitted; FAIL_CLOSED: denied

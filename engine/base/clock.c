@@ -129,10 +129,10 @@ static int64_t late_by_ms(const struct twi_clock *clock, int64_t word, int64_t n
     return lag_ms > TWI_CLOCK_REFRESH_MS ? lag_ms : 0;
 }
 
-/* Moves engine time forward to `now_ms`, unless engine time is already there. Returns engine time. A caller that
- * finds the word late sets the flag, too. Relaxed operations are enough, because the word publishes only itself, and
- * all changes of one word have one order. "Never goes back" needs no more. This is lock-free: if the exchange fails,
- * another thread has moved the word. */
+/* Moves engine time forward to `now_ms`, unless engine time is already there. Returns engine time. A caller that finds
+ * the word late sets the flag, too. Relaxed operations are enough, because the word publishes only itself, and all
+ * changes of one word have one order. So engine time never goes back. This is lock-free: if the exchange fails, another
+ * thread has moved the word. */
 static int64_t advance(struct twi_clock *clock, int64_t now_ms) {
     int64_t word = twi_load_relaxed(&clock->word);
     while ((word >> 1) < now_ms) {

@@ -14,7 +14,7 @@
  *     back, P7 would be broken.
  * So a step back changes neither engine time nor the times that are sent to Redis. Times go to Redis as engine time
  * (civil ends of windows, the same in all engines) or with the measured offset between engine time and Redis's clock
- * (ends of windows that begin with a key's first count). Neither of these moves with the wall clock (docs/SYNC.md). A
+ * (ends of windows that begin with a key's first count). Both are independent of the wall clock (docs/SYNC.md). A
  * suspended machine causes a leap forward, because CLOCK_MONOTONIC stops while the machine sleeps and the wall clock
  * does not. For the first 5 s after waking, engine time continues from its last value. Then it leaps.
  *

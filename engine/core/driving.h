@@ -6,7 +6,7 @@
 
 #include "tallywheel.h"
 
-/* One round of requests and their answers, without any call of `done`. Never waits. */
+/* Makes one round of requests and their answers, without any call of `done`. Never waits. */
 void twi_driving_step(tw_engine *engine);
 /* When it is to be called next, unless twi_driving_fd() is readable before; monotonic. */
 int64_t twi_driving_wake_ms(const tw_engine *engine);

@@ -1,5 +1,5 @@
-/* host.h -- the one door to the host's own functions: the closing hook, log_write, on_lost, the passwords, `done`.
- * One rule for all of them; the header states it for users (chapter 4):
+/* host.h -- the one door to the host's own functions: the closing hook, log_write, on_lost, the passwords, `done`. One
+ * rule is true for all these functions; the header states it for users (chapter 4):
  *   - It may block. Meanwhile callers read the clocks (twi_clock_away()), so no window ends late for them.
  *   - It may count, acquire and read. It may not wait for the engine whose turn waits for it. The thread is marked
  *     (in_hook), and such calls answer TW_ERR_MODE (call_guard.h).

@@ -151,7 +151,7 @@ static size_t fields_needed(const struct twi_window_rule *rule) {
     if (!twi_calendar_has_starts(rule)) return 0;
     if (rule->window == TW_WINDOW_MONTH) return 2;
     size_t needed = 1;
-    int64_t window_ms = twi_calendar_longest_ms(rule); /* all days, and all weeks, have the same length */
+    int64_t window_ms = twi_calendar_longest_ms(rule); /* all days have the same length, and so have all weeks */
     while (needed < STAMP_FIELDS && longest_ms[needed - 1] > window_ms) needed++;
     return needed;
 }

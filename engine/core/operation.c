@@ -18,7 +18,7 @@ static_assert(sizeof(struct twi_operation) + 320 <= TWI_OPERATION_BYTES, "a kind
 static_assert(TWI_OPERATION_BYTES % TWI_LINE_BYTES == 0, "each operation begins a line");
 static_assert(sizeof(tw_request) == 328, "the size is fixed for ever");
 
-/* One lock for the process, because an idle request does not lead to an engine, and may outlive it. */
+/* The process has one lock, because an idle request names no engine, and may outlive its engine. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 void twi_calls_lock(void) {

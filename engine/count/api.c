@@ -44,7 +44,7 @@ static tw_status overflow(struct twi_call *call, struct twi_place *place, int64_
     return TW_OVERFLOWED;
 }
 
-/* One attempt. Returns TWI_AGAIN if the window changed meanwhile. */
+/* Makes one attempt. Returns TWI_AGAIN if the window changed meanwhile. */
 static tw_status add_once(struct twi_call *call, int64_t delta, int64_t *view) {
     struct twi_place place;
     if (twi_unlikely(!twi_place_find(call, &place))) {

@@ -77,7 +77,7 @@ struct waiting {
     int64_t n, limit;
     tw_status status; /* the status of the last try */
     tw_verdict verdict;
-    tw_request *tries; /* the request of the tries; NULL means that tries answer at once */
+    tw_request *tries; /* the request of the tries; NULL: tries answer at once */
 };
 static_assert(sizeof(struct waiting) <= TWI_OPERATION_BYTES, "operation.h");
 

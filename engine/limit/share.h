@@ -13,9 +13,9 @@
  * Always true: each slot of the ring belongs to a generation that still exists. A denied call counts no unit.
  *
  * THE BOUND of |used - truth|. This engine does not know two numbers. One is the units that the others had counted and
- * not sent when Redis reported T. The other is the units that they have counted since (during the age of T). The first
- * number covers at most one interval of the others, which jitter makes at most 5/4 of it. The totals themselves show
- * how fast the others count. `pace` is the units of others per ms, smoothed over some intervals. So
+ * not sent when Redis reported T. The other is the units that the others have counted since then (during the age of T).
+ * The first number covers at most one interval of the others, which jitter makes at most 5/4 of it. The totals
+ * themselves show how fast the others count. `pace` is the units of others per ms, smoothed over some intervals. So
  *      B1 = (1 + u) * pace * (age + 5/4 interval)   u: their unevenness: 0.3; of two others 0.4, of one 0.55
  *      B2 = (live - 1) * max(n, (R + B1) / live + 1)     the others, too, spend only a share of R
  * The bound is the smaller of the two. If the others were idle, or their pace is unknown, only B2 is used. If only few

@@ -69,7 +69,7 @@ struct twi_arena {
 
 /* Reserves the range. Returns false if the system has no addresses left. */
 bool twi_arena_make(struct twi_arena *arena, uint64_t bytes_max);
-/* The same for an arena that forked children share: what one process writes there, all read. */
+/* Does the same for an arena that forked children share: what one process writes there, all read. */
 bool twi_arena_make_shared(struct twi_arena *arena, uint64_t bytes_max);
 void twi_arena_unmake(struct twi_arena *arena);
 /* Sets segments aside for the reserve. These are the last segments: a 128th of all, at most 32, and none below 16
@@ -89,7 +89,7 @@ void twi_arena_give(struct twi_arena *arena, uint32_t line, uint32_t lines);
 uint32_t twi_arena_round(uint32_t lines);
 /* Takes adjacent segments for a part, zeroed. bytes_used does not include them. Returns the first line, or 0. */
 uint32_t twi_arena_detach(struct twi_arena *arena, uint32_t segments);
-/* Gives the segments back and zeroes them. None of their pieces may be handed out. */
+/* Gives the segments back and zeroes them. No piece of them may be handed out. */
 void twi_arena_attach(struct twi_arena *arena, uint32_t line, uint32_t segments);
 int64_t twi_arena_bytes_used(const struct twi_arena *arena);
 /* The same figures for the memory outside all parts: how much of it is in use, and its bound. */

@@ -20,7 +20,7 @@ enum {
     TWI_ITEM_FROM_FIRST = 2,
     TWI_ITEM_OVERFLOW = 4,
     TWI_ITEM_GAUGE = 8, /* the item of a gauge (gauge.c), not for a batch; `units` is the whole count of this engine */
-    /* A counter of distinct elements (distinct_merge.c). It is not for a batch. A delta of 0 means that Redis has
+    /* A counter of distinct elements (distinct_merge.c). Its counts are in no batch. A delta of 0 means that Redis has
      * all registers of the counter. */
     TWI_ITEM_DISTINCT = 16,
     TWI_ITEM_ASKED = 32,  /* with DISTINCT: the program reads the key, so the registers of Redis must be merged back */

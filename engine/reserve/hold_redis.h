@@ -6,7 +6,7 @@
 
 tw_status twi_hold_redis_take(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict);
 tw_status twi_hold_redis_give(tw_family *family, tw_key key);
-/* The same, answered later. If `call` is NULL, no caller gets the answer. */
+/* Does the same, and answers later. If `call` is NULL, no caller gets the answer. */
 tw_status twi_hold_redis_start(tw_request *call, tw_family *family, tw_key key, int64_t limit);
 tw_status twi_hold_redis_give_async(tw_request *call, tw_family *family, tw_key key);
 

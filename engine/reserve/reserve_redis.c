@@ -181,7 +181,7 @@ tw_status twi_reserve_redis_start(tw_request *call, const struct twi_reserve_req
 
 /* ---- confirming, cancelling ---- */
 
-/* Two requests. The first finds the counter, and the second does the work there. */
+/* Sends two requests. The first finds the counter, and the second does the work there. */
 struct settling {
     struct twi_operation operation;
     struct twi_token token;

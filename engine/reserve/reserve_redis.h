@@ -11,7 +11,7 @@ tw_status twi_reserve_redis_take(const struct twi_reserve_request *request, stru
                                  tw_verdict *verdict);
 tw_status twi_reserve_redis_confirm(tw_engine *engine, const struct twi_token *token);
 tw_status twi_reserve_redis_cancel(tw_engine *engine, const struct twi_token *token);
-/* The same, answered later. If `call` is NULL, no caller gets the answer. */
+/* Does the same, and answers later. If `call` is NULL, no caller gets the answer. */
 tw_status twi_reserve_redis_start(tw_request *call, const struct twi_reserve_request *request);
 tw_status twi_reserve_redis_settle(tw_request *call, tw_engine *engine, const struct twi_token *token, bool confirms);
 

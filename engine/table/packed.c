@@ -73,7 +73,7 @@ static void put_entry(unsigned char *at, tw_key key, struct twi_final final) {
     memcpy(at, key.data, key.size);
 }
 
-/* A decoded entry; its key was not touched. */
+/* A decoded entry. Decoding it does not read its key. */
 struct entry {
     const unsigned char *numbers;
     uint32_t local_bytes, base_bytes;

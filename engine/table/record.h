@@ -42,8 +42,8 @@ int64_t twi_piece_room(const struct twi_arena *arena, struct twi_quota *quota);
 /* Fills in the head of a chunk of that many lines. The caller sets `older` and adds the chunk to its list. */
 void twi_chunk_begin(struct twi_arena *arena, struct twi_generation *generation, struct twi_chunk *chunk, uint32_t kind,
                      uint32_t lines);
-/* Takes the next record of the newest chunk of that kind. It is not filled in yet. Returns NULL if the chunk has no
- * record left. *meta becomes the index, kind and cold flag of the record. */
+/* Takes the next record of the newest chunk of that kind. The record is not filled in yet. Returns NULL if the chunk
+ * has no record left. *meta becomes the index, kind and cold flag of the record. */
 TWI_INLINE struct twi_cell *twi_record_take_next(struct twi_arena *arena, struct twi_generation *generation,
                                                  uint32_t kind, bool synced, uint64_t *meta) {
     uint32_t line = twi_load_acquire(&generation->chunks[kind]); /* T11, pairs with T10 */
@@ -55,8 +55,8 @@ TWI_INLINE struct twi_cell *twi_record_take_next(struct twi_arena *arena, struct
         (uint64_t)index << TWI_META_INDEX_SHIFT | (uint64_t)kind << TWI_META_KIND_SHIFT | (synced ? TWI_META_COLD : 0);
     return twi_chunk_cell_of(chunk, kind, index, synced);
 }
-/* Takes a record of that kind. It is not filled in. NULL: no memory. *meta becomes the index, kind and cold flag of the
- * record. */
+/* Takes a record of that kind. The record is not filled in. NULL: no memory. *meta becomes the index, kind and cold
+ * flag of the record. */
 struct twi_cell *twi_record_take(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind,
                                  uint64_t *meta);
 

@@ -41,7 +41,7 @@ struct twi_close_election {
     bool is_repeat;      /* the window was reported before */
     bool left_to_others; /* according to the last reply, another engine has claimed the window */
     bool is_noted;       /* the log line that no hook will report late counts was written */
-    bool has_names;      /* Redis had names of keys */
+    bool has_names;      /* Redis had names of this window's keys */
     /* the hook will not get all counts, because memory for others' keys, names or totals are missing */
     bool is_short;
     int64_t failing_ms;              /* since when the set of names refuses messages; 0: it accepts them */

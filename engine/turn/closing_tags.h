@@ -7,10 +7,10 @@
  *   an engine adds names:   announce (list) ─▶ add the names, group by group ─▶ confirm (list, with the groups)
  *   an engine closes:       read the index ─▶ fetch the names, group by group ─▶ totals, hook, done ─▶ drop the sets
  *
- * The names of the sets contain a ROUND. The round is how often the window was closed and not opened again. An engine
- * that adds names after a closing adds them to the sets of the next round. So the engine that drops the sets does not
- * drop these names. The reply to a confirmation has the round, too. If the round has changed, the engine forgets the
- * names that it has added, and begins again.
+ * The names of the sets contain a ROUND. The number of a round is how often the window was closed and stayed closed. An
+ * engine that adds names after a closing adds them to the sets of the next round. So the engine that drops the sets
+ * does not drop these names. The reply to a confirmation has the round, too. If the round has changed, the engine
+ * forgets the names that it has added, and begins again.
  * Always true: an engine delays the window from its announcement until its confirmation. So an engine that may claim
  * the window finds all names. The turn only. */
 #ifndef TWI_TURN_CLOSING_TAGS_H

@@ -116,7 +116,7 @@ static bool make_item(tw_engine *engine, struct twi_generation *generation, stru
     return true;
 }
 
-/* Collects the marked counters of a chunk that is no longer on its list. Those without room are marked again. */
+/* Collects the marked counters of a chunk that is no longer on its list. Counters without room are marked again. */
 static size_t collect_chunk(tw_engine *engine, struct twi_generation *generation, struct twi_chunk *chunk,
                             struct twi_item *items, size_t room) {
     twi_check(chunk->generation == twi_arena_line(&engine->arena, generation));

@@ -25,7 +25,7 @@ bool twi_lease_epoch_request(tw_engine *engine, struct twi_lease_store *store, u
 /* Applies the reply. Returns true if another epoch has begun. Then all leases of this store must be stated again. */
 bool twi_lease_epoch_answered(tw_engine *engine, struct twi_lease_store *store, const struct twi_lease_message *message,
                               const struct twi_lease_answer *answer);
-/* One lease fewer must be stated again. */
+/* Called when one lease fewer must be stated again. */
 void twi_lease_epoch_restated(struct twi_lease_store *store);
 
 #endif

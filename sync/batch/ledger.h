@@ -73,7 +73,7 @@ void twi_ledger_adopt(struct twi_ledger *ledger, const struct twi_identity *iden
 void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix,
                          void (*random)(void *ctx, void *out, size_t size), void *ctx);
 /* The identity is lost, and batches were taken out, perhaps from the middle of the list. Numbers the remaining batches
- * from 1; the sums start at 0 with them. No batch may be sent under these numbers before the ledger adopts a new
+ * from 1, and starts the sums at 0. No batch may be sent under these numbers before the ledger adopts a new
  * identity. */
 void twi_ledger_close_ranks(struct twi_ledger *ledger);
 /* Gives the batch the next number and puts it at the end. */

@@ -18,7 +18,7 @@
 struct twi_store;
 struct twi_sync;
 
-/* Returns when there is something to do for it. Returns INT64_MAX if a reply, or a store, has to come first. */
+/* Returns when the store next has something to do. Returns INT64_MAX if a reply, or a store, has to come first. */
 int64_t twi_distinct_due_ms(const struct twi_sync *sync, int64_t now_ms);
 /* Called when the store was brought to a connection that is up. */
 void twi_distinct_attached(struct twi_sync *sync, struct twi_store *store);

@@ -29,7 +29,7 @@ struct twi_message {
     size_t key_count, argument_count;             /* argument_count includes the keys */
     twi_message_done *done;
     /* With wait_replicas, after `done` was called with ANSWERED. The reply counts once the replicas have what the
-     * script wrote. NULL if it counts at once. */
+     * script wrote. NULL if the reply counts at once. */
     twi_message_replicated *replicated;
     void *ctx;
 };

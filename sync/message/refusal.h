@@ -20,8 +20,8 @@ struct twi_sync;
 void twi_refusal_text(const struct twi_node *error, bool first_word, char *out, size_t size);
 /* Redis refuses `what`. Writes a log line and the last error. */
 void twi_refusal_report(struct twi_connection *connection, const char *what, const struct twi_node *error);
-/* The same for a login. Servers repeat arguments that they did not understand, so only the first word of such a reply
- * reaches the log. */
+/* Does the same for a login. Servers repeat arguments that they did not understand, so only the first word of such a
+ * reply reaches the log. */
 void twi_refusal_login(struct twi_connection *connection, const char *what, const struct twi_node *error);
 /* Ends a connection whose server refused as a replica, because it is the wrong one, or whose reply was not understood:
  * the message was perhaps done, and the next connection sends it again. */

@@ -50,7 +50,7 @@
 -- closed at that moment, that closing lacks its counts. Then the window is closed once more, by this engine or by the
 -- next one that asks.
 -- Always true: the first write of a message uses redis.call, so that Redis refuses all or nothing of it. Repeating a message changes only
--- times. Time without any message ends no engine's life: Redis was away, not the engines. The cost of a message does
+-- times. Time without any message ends no engine's life: Redis was unreachable, not the engines. The cost of a message does
 -- not grow with the number of engines, with one exception: if the last known holder of a window no longer holds it up,
 -- a request for that window looks at all engines.
 local GAP_MS = 2500                      -- each engine sends one heartbeat a second; many engines send as many in sum

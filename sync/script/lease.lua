@@ -6,7 +6,7 @@
 --
 -- KEYS[1]  the epoch (leases.lua)
 -- KEYS[2]  the requested leases (leases.lua)
--- KEYS[3]  the lease (a hash beside the counter). t: the units out (granted and not returned) of all instances; s:
+-- KEYS[3]  the lease (a hash next to the counter). t: the units out (granted and not returned) of all instances; s:
 --          those of them that are known to be spent; l: the last limit; e: the epoch in which it was made; f: what was
 --          certainly spent before Redis forgot all; for each instance "connection granted returned spent risk"; d: what
 --          the folded engines have spent; k "time cursor sum stranded": the progress of a look at all engines, if they
@@ -144,8 +144,8 @@ if (want > 0 and open) or ARGV[13] == '1' then
   parts = redis.call('HLEN', KEYS[3]) - fixed + (had[9] and 0 or 1)
 end
 if want > 0 and open then
-  -- Grants a share of what is left, so that grants shrink towards 1 at the end. holders: live engines that have drawn
-  -- here.
+  -- Grants a share of what is left, so that grants shrink towards 1 at the end. holders: live engines that have
+  -- units here.
   local left = limit - math.max(total, floor)
   local holders = math.max(1, math.min(parts, engines))
   local give = math.min(want, math.max(need, math.floor(left / (2 * holders))), left)

@@ -6,8 +6,8 @@
 -- again). There is no epoch (first use, FLUSHALL). An engine comes from an epoch that this store has never met (another
 -- store was in use for a while). Or lease.lua found a grant missing. In a new epoch nothing is granted until every
 -- engine that took part has restated its grants. Redis knows who took part. If Redis has forgotten the newest engines,
--- the others know them: each engine is told of all others, as far as it can hold them. A new engine is granted nothing
--- before the others were told of it.
+-- the others know them: each engine gets the names of all others, as far as it can hold them. A new engine is granted nothing
+-- before the others know it.
 --
 -- KEYS[1]  the epoch (a hash without expiry). id; run: the master_replid it began in; was: the last sixteen epochs
 --          before it; from: nothing is granted before this time; to: an engine that has not come by then is not waited
@@ -196,7 +196,7 @@ elseif is_late then
   drop('w:' .. me)
 end
 local open = now >= tonumber(had['from']) and (late == 0 or now >= tonumber(had['to'])) and '1' or '0'
-if open == '1' and late ~= 0 then        -- an engine that comes later makes the others wait anew
+if open == '1' and late ~= 0 then        -- an engine that comes later makes the others wait again
   late = 0
   put('tag', fresh)
 end

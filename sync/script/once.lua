@@ -1,4 +1,4 @@
--- once.lua -- tells exactly one caller that it is the first (tw_once() of a strict family), or cancels that.
+-- once.lua -- lets exactly one caller be the first (tw_once() of a strict family), or cancels that.
 -- In front: calls.lua
 --
 -- KEYS[1]  the calls of this counter, as in calls.lua: only those that were requested twice, or taken back

@@ -6,7 +6,7 @@
 --          of fields: 5 HSCAN's cursor
 --          of top: 5 the first place, from 0; 6 how many
 --          of rank: 5 the member
--- Replies  {number, status, ...}: OK; BAD: another type stands there, with Redis's words. After OK
+-- Replies  {number, status, ...}: OK; BAD: the key has another type, with Redis's words. After OK
 --          fields  the store's history; the next cursor; the page
 --          top     the place behind the page, -1: there are no more; the page
 --          rank    the place, from 0, and the score; -1 and 0: there is no such member

@@ -152,8 +152,8 @@ static void abandon(struct twi_store *store) {
     store->rewind = true;
 }
 
-/* The store begins again, after so long. With the connection if it is the only store; otherwise alone. 0 for the
- * back-off decides, or at once. */
+/* The store begins again after this pause, together with the connection if it is the only store. 0: no pause, or
+ * that of the back-off. */
 static void restart(struct twi_sync *sync, struct twi_store *store, int64_t pause_ms, int64_t now_ms) {
     twi_check(store->connection != NULL && pause_ms >= 0);
     if (sync->by_slot) {

@@ -24,7 +24,7 @@
 #define TWI_MAP_STALE_MS 60000       /* a map is read again after a half to the whole of this, even without a request */
 #define TWI_MAP_REFRESH_MS 2000      /* the longest pause before the second refresh; the pauses double ... */
 #define TWI_MAP_REFRESH_MAX_MS 10000 /* ... to this while the map stays the same */
-/* The same if the question could not even be sent, or if no master is known. All are tried before it doubles. */
+/* Does the same if the question could not even be sent, or if no master is known. All are tried before it doubles. */
 #define TWI_MAP_DIAL_MS 100
 /* A try that reaches no node costs no server anything. The breaker of a node decides how often an unreachable node is
  * dialled. */

@@ -28,7 +28,7 @@ struct print {
     int64_t window_ms, utc_offset_ms;
     size_t width;     /* columns of the terminal; 0 means unlimited */
     bool stream;      /* windows come one by one, without end */
-    bool bold;        /* headings, on a terminal; bars have a colour */
+    bool bold;        /* headings, if the output is a terminal; then bars have a colour */
     bool blocks;      /* the bars consist of Unicode blocks, otherwise of # */
     bool distinct;    /* estimates of distinct elements, which have no meaningful sum */
     uint64_t windows; /* printed so far */
