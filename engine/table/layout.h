@@ -82,8 +82,8 @@ static_assert(offsetof(struct twi_node, not_a_leaf) == offsetof(struct twi_leaf,
 struct twi_chunk {
     _Atomic uint64_t owed; /* in the turn's list of chunks: the line of the next chunk | TWI_CHUNK_OWED */
     _Atomic uint32_t used; /* how many records were handed out; may exceed capacity */
-    uint32_t older;      /* the line of the previous chunk of the same kind */
-    uint32_t generation; /* line */
+    uint32_t older;        /* the line of the previous chunk of the same kind */
+    uint32_t generation;   /* line */
     uint32_t next_marked;
     /* The chunk is in its generation's list of marked chunks, or will be: the number of the thread that pushes it. */
     _Atomic uint16_t listed;
