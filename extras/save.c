@@ -23,7 +23,7 @@ tw_status tw_save(tw_engine *engine, const char *path) {
 }
 
 static tw_status load(tw_engine *engine, struct twi_save_in *in) {
-    struct twi_loading *loading;
+    struct twi_loading *loading = NULL;
     tw_status status = twi_save_read_head(in);
     if (status == TW_OK) status = twi_save_check_sum(in);
     if (status == TW_OK) status = twi_load_begin(engine, &loading);
