@@ -24,10 +24,6 @@ static uint32_t next_draw(void) {
     return (uint32_t)(state >> 33);
 }
 
-static void spin(uint32_t rounds) {
-    for (volatile uint32_t round = 0; round < rounds; round++) continue;
-}
-
 /* Of 64 draws, 40 have no effect, 12 yield, 9 spin, and 3 sleep (about 60 us with the timer slack). */
 void twi_race_nap(const char *name) {
     (void)name; /* the name is used in breakpoint conditions of a debugger */
@@ -36,7 +32,7 @@ void twi_race_nap(const char *name) {
     if (kind < 52) {
         sched_yield();
     } else if (kind < 61) {
-        spin(size % SPINS_MAX);
+        for (volatile uint32_t round = 0; round < size % SPINS_MAX; round++) continue;
     } else {
         struct timespec rest = {.tv_sec = 0, .tv_nsec = (long)(size % NAP_NS_MAX)};
         nanosleep(&rest, NULL);

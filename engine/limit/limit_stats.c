@@ -111,10 +111,6 @@ void twi_limit_stats_clear(struct tw_family *family) {
 
 /* ---- by family ---- */
 
-static bool was_asked(const struct twi_limit_stats *totals) {
-    return totals->admitted != 0 || totals->denied != 0 || totals->shadow_denied != 0;
-}
-
 static int compare_names(const void *a, const void *b) {
     return strcmp(((const struct twi_family_limit_stats *)a)->name, ((const struct twi_family_limit_stats *)b)->name);
 }
@@ -128,7 +124,7 @@ static size_t list_families(struct twi_roster *roster, struct twi_family_limit_s
         if (twi_load_relaxed(&family->requests.close_requested)) continue;
         memset(totals, 0, sizeof *totals);
         twi_limit_stats_add(family, &totals->limits);
-        if (!was_asked(&totals->limits)) continue;
+        if (totals->limits.admitted == 0 && totals->limits.denied == 0 && totals->limits.shadow_denied == 0) continue;
         totals->is_measured = twi_overshoot_is_measured(family);
         memcpy(totals->name, family->options.name, strnlen(family->options.name, sizeof totals->name - 1));
         count++;

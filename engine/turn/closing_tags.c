@@ -40,11 +40,6 @@ static void take(struct twi_closing_groups *groups, uint32_t group) {
     groups->words[group / 64] &= ~(UINT64_C(1) << (group % 64));
 }
 
-static bool holds(const struct twi_closing_groups *groups, uint32_t group) {
-    twi_check(group < TWI_KEY_SLOT_TAGS_MAX);
-    return (groups->words[group / 64] >> (group % 64) & 1) != 0;
-}
-
 /* Returns the first group, or NONE if no group is left. */
 static uint32_t first_of(const struct twi_closing_groups *groups) {
     for (uint32_t i = 0; i < TWI_CLOSING_TAGS_WORDS; i++)
@@ -123,7 +118,7 @@ static bool sort_name(void *ctx, struct twi_cell *cell, uint64_t meta) {
     const struct tw_family *family = sort->generation->family;
     if (twi_cell_local(cell, meta) == 0 && twi_load_relaxed(&cold->acked) == 0) return true; /* it was only read */
     uint32_t group = twi_key_template_group(&family->template, tw_bytes(cell->key, meta & TWI_META_SIZE));
-    if (holds(&tags->lost, group)) return true;
+    if ((tags->lost.words[group / 64] >> (group % 64) & 1) != 0) return true;
     tags->lines[group * PAGE + tags->counts[group]++] = twi_arena_line(&family->engine->arena, cell);
     put(&tags->own, group);
     if (tags->counts[group] == PAGE) sort->full = group;

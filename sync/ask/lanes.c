@@ -81,15 +81,10 @@ void twi_lanes_end(struct twi_lanes *lanes) {
     pthread_mutex_destroy(&lanes->lock);
 }
 
-static uint32_t slabs_of(const struct twi_lanes *lanes) {
-    twi_check(lanes->most != 0);
-    return (lanes->most + TWI_LANES_SLAB - 1) / TWI_LANES_SLAB;
-}
-
 /* Under the lock. Returns false if there is no memory. */
 static bool make_tables(struct twi_lanes *lanes) {
     if (lanes->slabs != NULL) return true;
-    struct twi_lane **slabs = calloc(slabs_of(lanes), sizeof(struct twi_lane *));
+    struct twi_lane **slabs = calloc((lanes->most + TWI_LANES_SLAB - 1) / TWI_LANES_SLAB, sizeof(struct twi_lane *));
     struct twi_lane **heap = calloc(lanes->most, sizeof(struct twi_lane *));
     if (slabs == NULL || heap == NULL) {
         free(slabs);

@@ -325,10 +325,6 @@ static void put_names_message(struct words *words, const struct twi_closing_mess
     put_text(words, message->recorded && store->ledger.marker_known ? store->ledger.marker : "");
 }
 
-static struct twi_store *closing_store_of(struct twi_sync *sync, const char *key, size_t size) {
-    return sync->by_slot ? sync->by_slot->store_of(sync, twi_key_slot_of(key, size)) : sync->stores[0];
-}
-
 /* One parcel. It has the keys of all messages, and after them the arguments of each. */
 struct parcel {
     struct twi_store *store;
@@ -344,7 +340,7 @@ static void put_into(struct twi_sync *sync, struct parcel *parcel, uint32_t numb
     char keys[TWI_CLOSING_KEYS][TWI_OWN_NAME_MAX];
     size_t sizes[TWI_CLOSING_KEYS], key_count = twi_port_closing_keys(message, keys, sizes);
     struct words words = {.count = 0};
-    parcel->store = closing_store_of(sync, keys[0], sizes[0]);
+    parcel->store = twi_sync_store_of(sync, keys[0], sizes[0]);
     parcel->begins[number] = parcel->begins[number + 1] = parcel->arguments.size;
     if (!parcel->store || !twi_message_may_send(sync, parcel->store, TWI_SENDER_CLOSING)) {
         parcel->store = NULL;

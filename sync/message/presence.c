@@ -69,11 +69,6 @@ static void put_nobody(struct twi_bytes *words) {
     twi_wire_put_text(words, "1");
 }
 
-/* The store of the key with that name. NULL if there is no memory. */
-static struct twi_store *presence_store_of(struct twi_sync *sync, const char *name, size_t size) {
-    return sync->by_slot ? sync->by_slot->store_of(sync, twi_key_slot_of(name, size)) : sync->stores[0];
-}
-
 static bool send_gauges(struct twi_sync *sync, int64_t now_ms) {
     struct twi_presence *presence = &sync->senders.presence;
     char name[TWI_OWN_NAME_MAX];
@@ -134,7 +129,7 @@ static bool send_holds(struct twi_sync *sync, int64_t now_ms) {
         twi_wire_put_i64(&words, life_ms(sync));
         twi_wire_put_text(&words, "0");
         twi_bytes_add(&words, members.data, members.size);
-        struct twi_store *store = presence_store_of(sync, part.name, part.name_size);
+        struct twi_store *store = twi_sync_store_of(sync, part.name, part.name_size);
         if (keys.failed || members.failed || !store) words.failed = true;
         if (!send_statement(sync, store, statement, count, 6 + (size_t)count, &words, now_ms))
             holds_answered(sync, statement.serial); /* the engine re-sends them after a third of their lifetime */
@@ -154,7 +149,7 @@ static bool send_sweep(struct twi_sync *sync, int64_t now_ms) {
     twi_wire_put_text(&words, "sweep");
     twi_wire_put_text(&words, "");
     struct twi_statement statement = {.what = TWI_STATEMENT_SWEEP, .count = 1, .serial = sweep.serial};
-    struct twi_store *store = presence_store_of(sync, sweep.names[0], sweep.sizes[0]);
+    struct twi_store *store = twi_sync_store_of(sync, sweep.names[0], sweep.sizes[0]);
     if (!store) words.failed = true;
     if (!send_statement(sync, store, statement, 3, 5, &words, now_ms))
         twi_port_sweep_answered(sync->engine, sweep.serial, REFUSED_MS);

@@ -25,6 +25,10 @@ void twi_sync_trim(struct twi_sync *sync, struct twi_store *store, int64_t now_m
         twi_ledger_drop_first(ledger);
 }
 
+struct twi_store *twi_sync_store_of(struct twi_sync *sync, const char *name, size_t size) {
+    return sync->by_slot ? sync->by_slot->store_of(sync, twi_key_slot_of(name, size)) : sync->stores[0];
+}
+
 uint64_t twi_sync_random(tw_engine *engine) {
     uint64_t bits;
     twi_port_random(engine, &bits, sizeof bits);

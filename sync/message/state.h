@@ -105,6 +105,8 @@ struct twi_sync {
 /* Drops batches of the replay windows: first the batches of this store that are too old; then, while the batches of all
  * stores are more than their common budget (replay_bytes_max of each ledger), those that were frozen first. */
 void twi_sync_trim(struct twi_sync *sync, struct twi_store *store, int64_t now_ms);
+/* The store of the key with that name. NULL means no memory. */
+struct twi_store *twi_sync_store_of(struct twi_sync *sync, const char *name, size_t size);
 uint64_t twi_sync_random(tw_engine *engine);
 void twi_sync_fill_random(void *engine, void *out, size_t size);
 

@@ -46,16 +46,12 @@ static void peer_append(char *out, size_t room, const unsigned char *bytes, size
     out[used] = '\0';
 }
 
-static void peer_append_text(char *out, size_t room, const char *text) {
-    peer_append(out, room, (const unsigned char *)text, strlen(text));
-}
-
 static void append_address(char *out, size_t room, const ASN1_OCTET_STRING *address) {
     char digits[INET6_ADDRSTRLEN] = "";
     int size = ASN1_STRING_length(address);
     if (size == 4 || size == 16)
         (void)inet_ntop(size == 4 ? AF_INET : AF_INET6, ASN1_STRING_get0_data(address), digits, sizeof digits);
-    if (digits[0]) peer_append_text(out, room, digits);
+    if (digits[0]) peer_append(out, room, (const unsigned char *)digits, strlen(digits));
 }
 
 static void read_names(X509 *certificate, char *out, size_t room) {

@@ -306,10 +306,6 @@ static void member_take(struct scan *scan, const char *path, size_t size, const 
     }
 }
 
-static bool is_done(const struct scan *scan) {
-    return scan->missing == 0 && scan->has_time;
-}
-
 /* The name of a member with those of the objects around it, which are the first `outer` bytes of scan->path. It fits if
  * it is short enough to be looked for. */
 static const char *path_make(struct scan *scan, size_t outer, const char *name, size_t *size) {
@@ -354,7 +350,7 @@ static const char *members_read(struct scan *scan, const char **at_in, size_t ou
             const char *wrong = members_read(scan, &at, size, depth + 1);
             if (wrong != NULL) return wrong;
         }
-        if (is_done(scan)) return NULL;
+        if (scan->missing == 0 && scan->has_time) return NULL;
     }
     *at_in = at + 1;
     return NULL;

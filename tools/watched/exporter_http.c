@@ -164,10 +164,6 @@ static void answer_page(struct server *server) {
     body_leave(page);
 }
 
-static void round_step(struct server *server) {
-    if (server->round != NULL && exporter_step(server->round)) answer_page(server);
-}
-
 /* A client that comes during the requests to the engines gets that page. A waiting client need not be read. */
 static void want_page(struct server *server, struct client *client) {
     struct epoll_event wanted = {.events = EPOLLIN}, nothing = {.data.ptr = client};
@@ -325,7 +321,7 @@ bool exporter_http_serve(int listener, struct exporter *exporter) {
     bool begun = epoll_ctl(server.epoll, EPOLL_CTL_ADD, listener, &wanted) == 0;
     while (begun && stop_signal() == 0) {
         if (stop_wait(server.epoll, drop_late(&server))) serve(&server);
-        round_step(&server);
+        if (server.round != NULL && exporter_step(server.round)) answer_page(&server);
     }
     if (server.round != NULL) round_end(&server, NULL);
     for (size_t i = 0; i < CLIENTS_MAX; i++)
