@@ -109,7 +109,7 @@ static struct found look_up(const tw_limits *limits, struct subject subject, con
     return found;
 }
 
-static tw_status find(const tw_limits *limits, struct subject subject, tw_key key, struct found *found) {
+static tw_status limits_find(const tw_limits *limits, struct subject subject, tw_key key, struct found *found) {
     if (key.size == 0 || key.size > TW_KEY_SIZE_MAX || key.data == NULL) return twi_key_refuse(key);
     *found = look_up(limits, subject, &key);
     return found->handle != NULL ? TW_OK : refuse_family();
@@ -118,7 +118,7 @@ static tw_status find(const tw_limits *limits, struct subject subject, tw_key ke
 static tw_status find_parts(const tw_limits *limits, struct subject subject, tw_key key, tw_family **family,
                             int64_t *limit) {
     struct found found;
-    tw_status status = find(limits, subject, key, &found);
+    tw_status status = limits_find(limits, subject, key, &found);
     if (status != TW_OK) return status;
     if (family != NULL) *family = found.family;
     if (limit != NULL) *limit = found.limit;
@@ -155,9 +155,10 @@ static void fill_default(tw_verdict *verdict, tw_status status) {
     verdict->allowed = 1;
 }
 
-static tw_status acquire(const tw_limits *limits, struct subject subject, tw_key key, int64_t n, tw_verdict *verdict) {
+static tw_status limits_acquire(const tw_limits *limits, struct subject subject, tw_key key, int64_t n,
+                                tw_verdict *verdict) {
     struct found found;
-    tw_status status = find(limits, subject, key, &found);
+    tw_status status = limits_find(limits, subject, key, &found);
     if (status == TW_OK && found.family != NULL) return tw_acquire(found.family, key, n, found.limit, verdict);
     if (status == TW_OK && (n < 0 || n > TW_DELTA_MAX))
         status = twi_refuse(TW_ERR_RANGE, "n: not within 0..TW_DELTA_MAX");
@@ -167,12 +168,12 @@ static tw_status acquire(const tw_limits *limits, struct subject subject, tw_key
 
 tw_status tw_limits_acquire(tw_limits *limits, const char *family, tw_key key, int64_t n, tw_verdict *verdict) {
     twi_check(limits != NULL && family != NULL);
-    return acquire(limits, (struct subject){.name = family}, key, n, verdict);
+    return limits_acquire(limits, (struct subject){.name = family}, key, n, verdict);
 }
 
 tw_status tw_limited_acquire(tw_limited *limited, tw_key key, int64_t n, tw_verdict *verdict) {
     twi_check(limited != NULL);
-    return acquire(limited->limits, (struct subject){.handle = limited}, key, n, verdict);
+    return limits_acquire(limited->limits, (struct subject){.handle = limited}, key, n, verdict);
 }
 
 /* ---- the same, answered later ---- */
@@ -180,7 +181,7 @@ tw_status tw_limited_acquire(tw_limited *limited, tw_key key, int64_t n, tw_verd
 static tw_status acquire_async(tw_request *request, const tw_limits *limits, struct subject subject, tw_key key,
                                int64_t n) {
     struct found found;
-    tw_status status = find(limits, subject, key, &found);
+    tw_status status = limits_find(limits, subject, key, &found);
     if (status == TW_OK && found.family != NULL) return tw_acquire_async(request, found.family, key, n, found.limit);
     if (status == TW_OK && (n < 0 || n > TW_DELTA_MAX))
         status = twi_refuse(TW_ERR_RANGE, "n: not within 0..TW_DELTA_MAX");
@@ -203,7 +204,7 @@ tw_status tw_limited_acquire_async(tw_request *request, tw_limited *limited, tw_
 
 /* Reads the whole file; the result is malloc'ed. Only regular files are allowed, because a pipe could block a
  * reload. */
-static char *file_read(const struct twi_limits_error *error, size_t *size) {
+static char *limits_file_read(const struct twi_limits_error *error, size_t *size) {
     struct stat about;
     char *text = NULL;
     int fd = open(error->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -233,7 +234,7 @@ static char *file_read(const struct twi_limits_error *error, size_t *size) {
 
 static tw_status table_read(const struct twi_limits_error *error, struct twi_limits_table **table) {
     size_t size;
-    char *text = file_read(error, &size);
+    char *text = limits_file_read(error, &size);
     if (text == NULL) return TW_ERR_OPTIONS;
     char *fitting = realloc(text, size + 1);
     tw_status status = twi_limits_build(fitting != NULL ? fitting : text, size, error, table);

@@ -130,7 +130,7 @@ static void accept_all(struct twi_watch *watch) {
 
 /* Fills the descriptors, which are the stop, the listener and the clients. Returns how long poll() may wait; -1 for no
  * limit. */
-static int plan(struct twi_watch *watch, struct pollfd fds[CLIENTS_MAX + 2]) {
+static int watch_plan(struct twi_watch *watch, struct pollfd fds[CLIENTS_MAX + 2]) {
     int64_t now_ms = twi_watch_mono_ms(), next_ms = INT64_MAX;
     bool accepts = now_ms >= watch->accept_again_ms;
     if (!accepts && watch->accept_again_ms > now_ms) next_ms = watch->accept_again_ms;
@@ -159,11 +159,11 @@ static void serve_clients(struct twi_watch *watch, const struct pollfd fds[CLIEN
     }
 }
 
-static void *serve(void *arg) {
+static void *watch_serve(void *arg) {
     struct twi_watch *watch = arg;
     struct pollfd fds[CLIENTS_MAX + 2];
     for (;;) {
-        int timeout_ms = plan(watch, fds);
+        int timeout_ms = watch_plan(watch, fds);
         if (poll(fds, CLIENTS_MAX + 2, timeout_ms) < 0 && errno != EINTR) (void)poll(NULL, 0, RETRY_MS);
         if ((fds[0].revents & POLLIN) != 0) return NULL;
         serve_clients(watch, fds);
@@ -173,7 +173,7 @@ static void *serve(void *arg) {
 
 /* ---- its life ---- */
 
-static void give_back(struct twi_watch *watch, bool removes_path) {
+static void watch_give_back(struct twi_watch *watch, bool removes_path) {
     twi_watch_socket_close(&watch->socket, removes_path);
     close(watch->stop_fd);
     free(watch);
@@ -195,9 +195,9 @@ static struct twi_watch *watch_open(tw_engine *engine, const char *path, char *w
         free(watch);
         return NULL;
     }
-    if (twi_own_thread_start(&watch->thread, serve, watch)) return watch;
+    if (twi_own_thread_start(&watch->thread, watch_serve, watch)) return watch;
     (void)snprintf(why, why_size, "no thread could be started");
-    give_back(watch, true);
+    watch_give_back(watch, true);
     return NULL;
 }
 
@@ -206,14 +206,14 @@ static void watch_close(struct twi_watch *watch) {
     (void)!write(watch->stop_fd, &one, sizeof one);
     pthread_join(watch->thread, NULL);
     for (size_t i = 0; i < CLIENTS_MAX; i++) client_end(&watch->clients[i]);
-    give_back(watch, true);
+    watch_give_back(watch, true);
 }
 
 /* The parent's thread may have been forked in the middle of an answer, so the answer's memory is not freed. */
 static void watch_abandon(struct twi_watch *watch) {
     for (size_t i = 0; i < CLIENTS_MAX; i++)
         if (watch->clients[i].fd >= 0) close(watch->clients[i].fd);
-    give_back(watch, false);
+    watch_give_back(watch, false);
 }
 
 const struct twi_watch_server *twi_watch_find(void) {

@@ -19,7 +19,7 @@ static const char help[] = "status               the engine, its statistics and 
 
 /* ---- text that grows ---- */
 
-static bool reserve(struct twi_watch_text *text, size_t more) {
+static bool answer_reserve(struct twi_watch_text *text, size_t more) {
     if (text->failed || more > TWI_WATCH_ANSWER_MAX - text->size) return !(text->failed = true);
     if (text->size + more <= text->room) return true;
     size_t room = text->room != 0 ? text->room : 4096;
@@ -31,14 +31,14 @@ static bool reserve(struct twi_watch_text *text, size_t more) {
     return true;
 }
 
-static void put(struct twi_watch_text *text, const void *bytes, size_t size) {
-    if (size == 0 || !reserve(text, size)) return;
+static void answer_put(struct twi_watch_text *text, const void *bytes, size_t size) {
+    if (size == 0 || !answer_reserve(text, size)) return;
     memcpy(text->bytes + text->size, bytes, size);
     text->size += size;
 }
 
-static void put_text(struct twi_watch_text *text, const char *words) {
-    put(text, words, strlen(words));
+static void answer_put_text(struct twi_watch_text *text, const char *words) {
+    answer_put(text, words, strlen(words));
 }
 
 __attribute__((format(printf, 2, 3))) static void print(struct twi_watch_text *text, const char *format, ...) {
@@ -47,7 +47,7 @@ __attribute__((format(printf, 2, 3))) static void print(struct twi_watch_text *t
     va_start(arguments, format);
     int size = vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    put(text, line, size < 0 ? 0 : (size_t)size < sizeof line ? (size_t)size : sizeof line - 1);
+    answer_put(text, line, size < 0 ? 0 : (size_t)size < sizeof line ? (size_t)size : sizeof line - 1);
 }
 
 static void put_escaped(struct twi_watch_text *text, const void *data, size_t size) {
@@ -56,7 +56,7 @@ static void put_escaped(struct twi_watch_text *text, const void *data, size_t si
     for (size_t at = 0; at < size;) {
         size_t run = 0;
         while (at + run < size && bytes[at + run] >= ' ' && bytes[at + run] != 127 && bytes[at + run] != '\\') run++;
-        put(text, bytes + at, run);
+        answer_put(text, bytes + at, run);
         at += run;
         if (at == size) return;
         const char *known = bytes[at] != 0 ? strchr(plain, bytes[at]) : NULL;
@@ -68,96 +68,97 @@ static void put_escaped(struct twi_watch_text *text, const void *data, size_t si
     }
 }
 
-static void refuse(struct twi_watch_text *text, const char *why) {
-    put_text(text, "error\t");
+static void answer_refuse(struct twi_watch_text *text, const char *why) {
+    answer_put_text(text, "error\t");
     put_escaped(text, why, strlen(why));
-    put_text(text, "\n");
+    answer_put_text(text, "\n");
 }
 
 /* ---- status ---- */
 
-static const char *word_of(const char *const *words, size_t count, uint32_t value) {
+static const char *answer_word_of(const char *const *words, size_t count, uint32_t value) {
     return value < count ? words[value] : "?";
 }
-#define WORD(words, value) word_of((words), sizeof(words) / sizeof *(words), (value))
+#define WORD(words, value) answer_word_of((words), sizeof(words) / sizeof *(words), (value))
 
-static const char *kind_of(uint32_t kind) {
+static const char *answer_kind_of(uint32_t kind) {
     static const char *const kinds[] = {"counter", "gauge", "distinct"};
     return WORD(kinds, kind);
 }
 
-static void put_family(struct twi_watch_text *text, const struct twi_watch_family *family) {
+static void answer_put_family(struct twi_watch_text *text, const struct twi_watch_family *family) {
     static const char *const windows[] = {"aligned", "from_first", "forever", "day", "week", "month"};
     static const char *const modes[] = {"soft", "hard", "strict"}, *const shapes[] = {"string", "hash", "zset"};
-    print(text, "family\t%s\t%s\t%s\t%" PRId64 "\t%" PRId64 "\t%" PRId64, family->name, kind_of(family->kind),
+    print(text, "family\t%s\t%s\t%s\t%" PRId64 "\t%" PRId64 "\t%" PRId64, family->name, answer_kind_of(family->kind),
           WORD(windows, family->window), family->window_ms, family->start_ms, family->end_ms);
     print(text, "\t%s\t%s\t%" PRId64 "\t%" PRId64 "\t%" PRId64 "\t%" PRId64 "\t%" PRId64 "\t%" PRId64 "\n",
           WORD(modes, family->limit_mode), WORD(shapes, family->redis_shape), family->windows, family->keys,
           family->admitted, family->denied, family->near, family->shadow_denied);
 }
 
-static void put_stats(tw_engine *engine, struct twi_watch_text *text) {
+static void answer_put_stats(tw_engine *engine, struct twi_watch_text *text) {
     tw_stats stats;
     (void)tw_stats_read(engine, &stats);
 #define STAT(name, kind, what) print(text, "stat\t" #name "\t%" PRId64 "\n", stats.name);
     TW_STATS(STAT)
 #undef STAT
-    put_text(text, "last_error\t");
+    answer_put_text(text, "last_error\t");
     put_escaped(text, stats.last_error, strnlen(stats.last_error, sizeof stats.last_error));
     int64_t age_ms = twi_watch_last_error_age_ms(engine);
     if (age_ms >= 0) print(text, "\t%" PRId64, age_ms);
-    put_text(text, "\n");
+    answer_put_text(text, "\n");
 }
 
 static void put_status(tw_engine *engine, struct twi_watch_text *text) {
     struct twi_watch_family *families;
     size_t count;
     if (!twi_watch_families(engine, &families, &count)) {
-        refuse(text, "no memory");
+        answer_refuse(text, "no memory");
         return;
     }
     print(text, "tallywheel\t%s\nnow_ms\t%" PRId64 "\nprocess\t%ld\n", tw_version(), twi_watch_now_ms(engine),
           (long)getpid());
-    put_stats(engine, text);
-    for (size_t i = 0; i < count; i++) put_family(text, &families[i]);
-    put_text(text, "end\n");
+    answer_put_stats(engine, text);
+    for (size_t i = 0; i < count; i++) answer_put_family(text, &families[i]);
+    answer_put_text(text, "end\n");
     free(families);
 }
 
 /* ---- top ---- */
 
-static bool put_key(void *ctx, const tw_count *count) {
+static bool answer_put_key(void *ctx, const tw_count *count) {
     struct twi_watch_text *text = ctx;
     print(text, "key\t%" PRId64 "\t%" PRId64 "\t%" PRId64 "\t%" PRId64 "\t%" PRId64 "\t", count->view, count->local,
           count->error, count->start_ms, count->end_ms);
     put_escaped(text, count->key.data, count->key.size);
-    put_text(text, "\n");
+    answer_put_text(text, "\n");
     return !text->failed;
 }
 
-static void put_top(tw_engine *engine, const char *name, size_t n, int64_t unix_ms, struct twi_watch_text *text) {
+static void answer_put_top(tw_engine *engine, const char *name, size_t n, int64_t unix_ms,
+                           struct twi_watch_text *text) {
     tw_family *family = twi_watch_hold(engine, name);
     if (family == NULL) {
-        refuse(text, "no family of that name is open");
+        answer_refuse(text, "no family of that name is open");
         return;
     }
-    print(text, "top\t%s\t%s\n", name, kind_of(twi_watch_kind(family)));
-    tw_status status = tw_top(family, n, unix_ms, put_key, text);
+    print(text, "top\t%s\t%s\n", name, answer_kind_of(twi_watch_kind(family)));
+    tw_status status = tw_top(family, n, unix_ms, answer_put_key, text);
     twi_watch_let_go(engine);
     if (status == TW_OK)
-        put_text(text, "end\n");
+        answer_put_text(text, "end\n");
     else
-        refuse(text, *tw_error_text() != '\0' ? tw_error_text() : tw_status_text(status));
+        answer_refuse(text, *tw_error_text() != '\0' ? tw_error_text() : tw_status_text(status));
 }
 
 /* ---- requests ---- */
 
-static bool write_page(void *ctx, const char *page, size_t size) {
-    put(ctx, page, size);
+static bool answer_write_page(void *ctx, const char *page, size_t size) {
+    answer_put(ctx, page, size);
     return !((struct twi_watch_text *)ctx)->failed;
 }
 
-static bool read_number(const char *word, int64_t low, int64_t high, int64_t *number) {
+static bool answer_read_number(const char *word, int64_t low, int64_t high, int64_t *number) {
     char *end;
     bool is_number = (*word >= '0' && *word <= '9') || (*word == '-' && word[1] >= '0' && word[1] <= '9');
     int64_t value = is_number ? strtoll(word, &end, 10) : 0; /* a value out of range becomes the nearest bound */
@@ -169,18 +170,19 @@ static bool read_number(const char *word, int64_t low, int64_t high, int64_t *nu
 static void answer_top(tw_engine *engine, char *const *words, size_t count, struct twi_watch_text *text) {
     int64_t n = KEYS_DEFAULT, unix_ms = TW_NOW;
     if (count < 2)
-        refuse(text, "top wants a family: top FAMILY [N [MS]]");
-    else if (count > 2 && !read_number(words[2], 1, TWI_WATCH_KEYS_MAX, &n))
-        refuse(text, "the number of keys is not in 1..1000");
-    else if (count > 3 && !read_number(words[3], INT64_MIN + 1, INT64_MAX, &unix_ms))
-        refuse(text, "the moment is no number of milliseconds");
+        answer_refuse(text, "top wants a family: top FAMILY [N [MS]]");
+    else if (count > 2 && !answer_read_number(words[2], 1, TWI_WATCH_KEYS_MAX, &n))
+        answer_refuse(text, "the number of keys is not in 1..1000");
+    else if (count > 3 && !answer_read_number(words[3], INT64_MIN + 1, INT64_MAX, &unix_ms))
+        answer_refuse(text, "the moment is no number of milliseconds");
     else
-        put_top(engine, words[1], (size_t)n, unix_ms, text);
+        answer_put_top(engine, words[1], (size_t)n, unix_ms, text);
 }
 
 /* Parts the line at single spaces; it is of printable ASCII, as names of families are. Returns how many words; 0 means
  * that it is no request. */
-static size_t split(const char *request, size_t size, char line[TWI_WATCH_REQUEST_MAX + 1], char *words[WORDS_MAX]) {
+static size_t answer_split(const char *request, size_t size, char line[TWI_WATCH_REQUEST_MAX + 1],
+                           char *words[WORDS_MAX]) {
     size_t count = 0;
     if (size > 0 && request[size - 1] == '\r') size--;
     if (size == 0 || size > TWI_WATCH_REQUEST_MAX) return 0;
@@ -199,18 +201,18 @@ static size_t split(const char *request, size_t size, char line[TWI_WATCH_REQUES
 
 void twi_watch_answer(tw_engine *engine, const char *request, size_t size, struct twi_watch_text *text) {
     char line[TWI_WATCH_REQUEST_MAX + 1], *words[WORDS_MAX];
-    size_t count = split(request, size, line, words);
+    size_t count = answer_split(request, size, line, words);
     const char *verb = count > 0 ? words[0] : "";
     if (count == 1 && strcmp(verb, "status") == 0)
         put_status(engine, text);
     else if (count >= 1 && strcmp(verb, "top") == 0)
         answer_top(engine, words, count, text);
     else if (count == 1 && strcmp(verb, "metrics") == 0)
-        (void)tw_metrics_write(engine, TW_METRICS_PROMETHEUS, write_page, text);
+        (void)tw_metrics_write(engine, TW_METRICS_PROMETHEUS, answer_write_page, text);
     else if (count == 1 && strcmp(verb, "openmetrics") == 0)
-        (void)tw_metrics_write(engine, TW_METRICS_OPENMETRICS, write_page, text);
+        (void)tw_metrics_write(engine, TW_METRICS_OPENMETRICS, answer_write_page, text);
     else if (count == 1 && strcmp(verb, "help") == 0)
-        put_text(text, help);
+        answer_put_text(text, help);
     else
-        refuse(text, "unknown request; help lists those that there are");
+        answer_refuse(text, "unknown request; help lists those that there are");
 }

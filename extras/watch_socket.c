@@ -20,13 +20,13 @@
 #define LOCK_TRIES 200 /* a second */
 #define LOCK_NAP_MS 5
 
-static bool say(char *why, size_t size, const char *path, const char *what) {
+static bool socket_say(char *why, size_t size, const char *path, const char *what) {
     (void)snprintf(why, size, "%s: %s", path, what);
     return false;
 }
 
 static bool say_errno(char *why, size_t size, const char *path) {
-    return say(why, size, path, strerror(errno));
+    return socket_say(why, size, path, strerror(errno));
 }
 
 /* %p becomes the process id, %% a percent sign; options.c has refused all other forms. Returns false if it is too
@@ -46,7 +46,7 @@ static bool expand(const char *pattern, char path[TWI_WATCH_PATH_MAX + 1]) {
     return true;
 }
 
-static struct sockaddr_un address_of(const char *path) {
+static struct sockaddr_un socket_address_of(const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     memcpy(address.sun_path, path, strlen(path) + 1);
     return address;
@@ -54,7 +54,7 @@ static struct sockaddr_un address_of(const char *path) {
 
 /* Returns true if there is no listener. It does not wait. A listener whose queue is full is alive (EAGAIN). */
 static bool is_dead(const char *path) {
-    struct sockaddr_un address = address_of(path);
+    struct sockaddr_un address = socket_address_of(path);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return false;
     bool refused = connect(fd, (const struct sockaddr *)&address, sizeof address) != 0 && errno == ECONNREFUSED;
@@ -84,16 +84,17 @@ static int lock_folder(const char *path) {
 }
 
 static bool bind_name(int fd, const char *path) {
-    struct sockaddr_un address = address_of(path);
+    struct sockaddr_un address = socket_address_of(path);
     return bind(fd, (const struct sockaddr *)&address, sizeof address) == 0;
 }
 
 /* Returns true if there is a file with the name. Under the lock of the folder. */
-static bool replace(int fd, const char *path, char *why, size_t why_size) {
+static bool socket_replace(int fd, const char *path, char *why, size_t why_size) {
     struct stat stat;
     if (lstat(path, &stat) == 0 && !S_ISSOCK(stat.st_mode))
-        return say(why, why_size, path, "there is a file of that name, which is no socket");
-    if (!is_dead(path)) return say(why, why_size, path, "another engine listens there; %p makes the names differ");
+        return socket_say(why, why_size, path, "there is a file of that name, which is no socket");
+    if (!is_dead(path))
+        return socket_say(why, why_size, path, "another engine listens there; %p makes the names differ");
     return (unlink(path) == 0 && bind_name(fd, path)) || say_errno(why, why_size, path);
 }
 
@@ -101,10 +102,10 @@ static bool replace(int fd, const char *path, char *why, size_t why_size) {
 static bool take_name(int fd, const char *path, char *why, size_t why_size) {
     int folder = lock_folder(path);
     if (folder < 0 && errno == EWOULDBLOCK)
-        return say(why, why_size, path, "somebody else holds the lock (flock) of its folder");
+        return socket_say(why, why_size, path, "somebody else holds the lock (flock) of its folder");
     if (folder < 0) return say_errno(why, why_size, path);
     bool taken = bind_name(fd, path);
-    if (!taken) taken = errno == EADDRINUSE ? replace(fd, path, why, why_size) : say_errno(why, why_size, path);
+    if (!taken) taken = errno == EADDRINUSE ? socket_replace(fd, path, why, why_size) : say_errno(why, why_size, path);
     if (taken && listen(fd, BACKLOG) != 0) taken = say_errno(why, why_size, path);
     (void)flock(folder, LOCK_UN); /* a child that was forked meanwhile has it open, too, and would keep the lock */
     close(folder);

@@ -83,7 +83,7 @@ static void show_finding(void *ctx, const tw_finding *finding) {
     sink_byte(sink, '\n');
 }
 
-static void tell(const tw_audit_report *report) {
+static void audit_tell(const tw_audit_report *report) {
     char memory[96] = "";
     if (report->memory_used >= 0)
         snprintf(memory, sizeof memory, "; Redis uses %" PRId64 " bytes of memory", report->memory_used);
@@ -141,7 +141,7 @@ static const struct option_rule rules[] = {
     OPTIONS_END};
 
 /* Returns -1 to continue, otherwise the exit status. */
-static int read_options(int argc, char **argv, struct request *request) {
+static int audit_read_options(int argc, char **argv, struct request *request) {
     int status = options_read(argc, argv, rules, help, NULL, request);
     if (status >= 0) return status;
     redis_flags_apply(&request->flags, &request->options);
@@ -164,7 +164,7 @@ int audit_main(int argc, char **argv) {
     tw_audit_options_init(options);
     options->error_text = error;
     options->error_size = sizeof error;
-    int status = read_options(argc, argv, &request);
+    int status = audit_read_options(argc, argv, &request);
     if (status >= 0) return status;
     output.has_inner = options->redis_shape != TW_REDIS_STRING;
     if (!sink_open(&output.sink, STDOUT_FILENO)) {
@@ -177,6 +177,7 @@ int audit_main(int argc, char **argv) {
     if (!written) tool_complain("cannot write the output");
     if (done != TW_OK) tool_complain("%s", error[0] ? error : tw_status_text(done));
     if (done == TW_ERR_OPTIONS && strncmp(error, "totals_path", 11) != 0) return EXIT_USAGE;
-    if (done == TW_OK || report.ledgers + report.keys + report.lines > 0) tell(&report); /* a part was looked at */
+    if (done == TW_OK || report.ledgers + report.keys + report.lines > 0)
+        audit_tell(&report); /* a part was looked at */
     return done == TW_OK && written && report.findings == 0 ? EXIT_DONE : EXIT_TROUBLE;
 }

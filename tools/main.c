@@ -38,7 +38,7 @@ static const struct command commands[] = {{"audit", audit_main},
                                           {"show", show_main},
                                           {"top", top_main}};
 
-static int show(const char *text) {
+static int main_show(const char *text) {
     if (fputs(text, stdout) >= 0 && fflush(stdout) == 0) return EXIT_DONE;
     tool_complain("cannot write the output");
     return EXIT_TROUBLE;
@@ -79,11 +79,12 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) return show(help);
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
+        return main_show(help);
     if (strcmp(argv[1], "--version") == 0) {
         char text[64];
         snprintf(text, sizeof text, "tallywheel %s\n", tw_version());
-        return show(text);
+        return main_show(text);
     }
     return unknown(argv[1]);
 }

@@ -93,7 +93,7 @@ static const struct option_rule rules[] = {
     OPTIONS_END};
 
 /* Returns -1 to continue, otherwise the exit status. */
-static int read_options(int argc, char **argv, struct memory_ask *ask) {
+static int memory_read_options(int argc, char **argv, struct memory_ask *ask) {
     int status = options_read(argc, argv, rules, help, NULL, ask);
     if (status >= 0) return status;
     if (optind < argc) {
@@ -125,7 +125,7 @@ static void print_plan(const struct memory_ask *ask, const struct memory_plan *p
 
 int plan_main(int argc, char **argv) {
     struct memory_ask ask = {.key_bytes = 32, .open = 1, .closed = 1};
-    int status = read_options(argc, argv, &ask);
+    int status = memory_read_options(argc, argv, &ask);
     if (status >= 0) return status;
     struct memory_plan plan = memory_plan(&ask);
     print_plan(&ask, &plan);

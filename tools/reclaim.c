@@ -44,7 +44,7 @@ static const struct option_rule rules[] = {OPTION_TEXT("redis", struct request, 
                                            OPTIONS_END};
 
 /* Returns -1 to continue, otherwise the exit status. */
-static int read_options(int argc, char **argv, struct request *request) {
+static int reclaim_read_options(int argc, char **argv, struct request *request) {
     int status = options_read(argc, argv, rules, help, NULL, request);
     if (status >= 0) return status;
     redis_flags_apply(&request->flags, &request->options);
@@ -54,7 +54,7 @@ static int read_options(int argc, char **argv, struct request *request) {
     return EXIT_USAGE;
 }
 
-static bool is_instance(const char *text) {
+static bool reclaim_is_instance(const char *text) {
     return strlen(text) == 32 && strspn(text, "0123456789abcdef") == 32;
 }
 
@@ -67,7 +67,7 @@ static int reclaim(tw_engine *engine, const tw_family_options *options, const ch
         tool_complain("%s", error[0] ? error : tw_status_text(status));
         return EXIT_USAGE;
     }
-    if (!is_instance(instance)) {
+    if (!reclaim_is_instance(instance)) {
         tool_complain("'%s' is no instance: 32 digits of 0-9a-f are", instance);
         return EXIT_USAGE;
     }
@@ -101,7 +101,7 @@ int reclaim_main(int argc, char **argv) {
     request.options.error_text = request.family.error_text = error;
     request.options.error_size = request.family.error_size = sizeof error;
     request.options.redis_timeout_ms = 2000;
-    int status = read_options(argc, argv, &request);
+    int status = reclaim_read_options(argc, argv, &request);
     if (status >= 0) return status;
     request.family.name = argv[optind];
     request.family.window = TW_WINDOW_FOREVER;

@@ -35,7 +35,7 @@ static void char_escape(struct sink *sink, const unsigned char *text, size_t siz
     }
 }
 
-static void put(struct sink *sink, const unsigned char *text, size_t size, unsigned leave) {
+static void foreign_put(struct sink *sink, const unsigned char *text, size_t size, unsigned leave) {
     for (size_t at = 0; at < size;) {
         size_t plain = 0, step = 1;
         while (at + plain < size) {
@@ -53,15 +53,15 @@ static void put(struct sink *sink, const unsigned char *text, size_t size, unsig
 }
 
 void foreign_line(struct sink *sink, const void *text, size_t size) {
-    put(sink, text, size, LEAVE_MOVES);
+    foreign_put(sink, text, size, LEAVE_MOVES);
 }
 
 void foreign_shown(struct sink *sink, const void *text, size_t size) {
-    put(sink, text, size, LEAVE_TEXT);
+    foreign_put(sink, text, size, LEAVE_TEXT);
 }
 
 void foreign_message(struct sink *sink, const void *text, size_t size) {
-    put(sink, text, size, LEAVE_BACKSLASH);
+    foreign_put(sink, text, size, LEAVE_BACKSLASH);
 }
 
 /* ---- cells ---- */

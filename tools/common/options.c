@@ -32,7 +32,7 @@ static const char *nearest_name(const char *bare, const struct option *options) 
     return text_nearest(bare, names);
 }
 
-static void refuse_unknown(const char *command, const char *given, const struct option *options) {
+static void options_refuse_unknown(const char *command, const char *given, const struct option *options) {
     char word[64];
     snprintf(word, sizeof word, "%.*s", (int)strcspn(given, "="), given);
     const char *bare = word + strspn(word, "-");
@@ -47,11 +47,11 @@ static void refuse_unknown(const char *command, const char *given, const struct 
 }
 
 /* `answer` is that of getopt_long(), '?' or ':'. A value that is missing is distinguished from an unknown option. */
-static int refuse(int answer, char *const *argv, const struct option *options) {
+static int options_refuse(int answer, char *const *argv, const struct option *options) {
     if (answer == ':')
         tool_complain("%s needs a value", argv[optind - 1]);
     else
-        refuse_unknown(argv[0], refused_argument(argv), options);
+        options_refuse_unknown(argv[0], refused_argument(argv), options);
     return EXIT_USAGE;
 }
 
@@ -100,7 +100,7 @@ int options_read(int argc, char **argv, const struct option_rule *rules, const c
     optind = 0;
     for (int answer; (answer = getopt_long(argc, argv, ":h", options, NULL)) != -1;) {
         if (answer == HELP || answer == 'h') return show_help(help, rest);
-        if (answer < HELP) return refuse(answer, argv, options);
+        if (answer < HELP) return options_refuse(answer, argv, options);
         const struct option_rule *rule = &rules[answer - HELP - 1];
         if (!rule->take(rule, into, optarg)) return EXIT_USAGE;
     }

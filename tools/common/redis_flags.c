@@ -62,7 +62,7 @@ bool redis_flags_any(const struct redis_flags *flags) {
 }
 
 /* Reads its first line. Returns -1 on an error (errno has the reason), and 0 if the line is too long or missing. */
-static int file_read(const char *path, char *out, size_t size) {
+static int flags_file_read(const char *path, char *out, size_t size) {
     FILE *file = fopen(path, "re");
     if (file == NULL) return -1;
     (void)setvbuf(file, NULL, _IONBF, 0); /* no copy of it stays */
@@ -104,7 +104,7 @@ static char *url_with(const char *url, const char *password) {
 
 /* False after a complaint. */
 static bool password_read(const char *path, char *password, size_t room) {
-    int length = file_read(path, password, room);
+    int length = flags_file_read(path, password, room);
     if (length < 0) tool_complain("--redis-password-file %s: %s", path, strerror(errno));
     if (length == 0) tool_complain("--redis-password-file %s: its first line is no password", path);
     if (length > 0) warn_of_mode(path);

@@ -47,7 +47,7 @@ bool sink_flush(struct sink *sink) {
 }
 
 /* Makes room for `size` bytes, by writing or by growing. */
-static bool room_make(struct sink *sink, size_t size) {
+static bool sink_room_make(struct sink *sink, size_t size) {
     if (sink->capacity - sink->size >= size) return true;
     if (sink->fd >= 0) return sink_flush(sink);
     size_t capacity = sink->capacity;
@@ -66,7 +66,7 @@ void sink_bytes(struct sink *sink, const void *bytes, size_t size) {
     const char *at = bytes;
     while (size > 0 && sink->error == 0) {
         size_t piece = size < BUFFER_BYTES ? size : BUFFER_BYTES;
-        if (!room_make(sink, piece)) return;
+        if (!sink_room_make(sink, piece)) return;
         memcpy(sink->buffer + sink->size, at, piece);
         sink->size += piece;
         at += piece;
@@ -79,7 +79,7 @@ void sink_text(struct sink *sink, const char *text) {
 }
 
 void sink_byte(struct sink *sink, char byte) {
-    if (sink->error != 0 || (sink->size == sink->capacity && !room_make(sink, 1))) return;
+    if (sink->error != 0 || (sink->size == sink->capacity && !sink_room_make(sink, 1))) return;
     sink->buffer[sink->size++] = byte;
 }
 

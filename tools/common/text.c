@@ -45,7 +45,7 @@ bool text_size(const char *text, uint64_t *bytes) {
     return true;
 }
 
-static int64_t unit_ms(char unit) {
+static int64_t text_unit_ms(char unit) {
     switch (unit) {
     case 's': return 1000;
     case 'm': return 60 * 1000;
@@ -59,7 +59,7 @@ bool text_span(const char *text, int64_t *ms) {
     uint64_t value;
     const char *end = digits_read(text, &value);
     if (end == NULL || *end == '\0' || end[1] != '\0') return false;
-    int64_t unit = unit_ms(*end);
+    int64_t unit = text_unit_ms(*end);
     if (unit == 0 || value > (uint64_t)(SPAN_MS_MAX / unit)) return false;
     *ms = (int64_t)value * unit;
     return true;

@@ -76,7 +76,7 @@ static bool counts_add(struct batch *batch, tw_family *from, const struct window
 }
 
 /* No earlier run has begun the batch. It is sent, and marked as done when Redis has all of it. */
-static bool send_all(struct batch *batch, tw_family *from, const struct result *result) {
+static bool batch_send_all(struct batch *batch, tw_family *from, const struct result *result) {
     bool first, added = counts_add(batch, from, &result->windows);
     if (count_drain(batch->engine) == TW_OK && added && mark_set(batch, MARK_DONE, &first) == TW_OK) return true;
     tool_complain("--batch %s: Redis did not take every count; it stays marked as begun, and no run sends it again",
@@ -90,7 +90,7 @@ static bool send_unless_resumed(struct batch *batch, tw_family *from, const stru
     const char *name = batch->plan->batch;
     bool resumed = false;
     tw_status status = resume_has_begun(batch->positions, name, &resumed);
-    if (status == TW_OK && !resumed) return send_all(batch, from, result);
+    if (status == TW_OK && !resumed) return batch_send_all(batch, from, result);
     (void)tw_once_cancel(batch->marks, mark_key(MARK_BEGUN, name, text));
     if (status == TW_OK) {
         tool_complain("--batch %s: was begun with --resume, and goes on with it alone; nothing was added", name);

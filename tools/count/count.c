@@ -173,8 +173,8 @@ static void files_count(const struct plan *plan, tw_engine *engine, tw_family *f
 }
 
 /* Prints and reports the counts, and sends them to Redis. Returns true if no count is missing anywhere. */
-static bool finish(const struct plan *plan, tw_engine *engine, tw_family *family, const struct result *result,
-                   struct sink *sink) {
+static bool count_finish(const struct plan *plan, tw_engine *engine, tw_family *family, const struct result *result,
+                         struct sink *sink) {
     bool good = flush_output(sink);
     good = report(result) && good;
     if (plan->svg != NULL && !stop_interrupted()) good = svg_write(plan, family, &result->windows) && good;
@@ -186,7 +186,7 @@ static bool finish(const struct plan *plan, tw_engine *engine, tw_family *family
     return good;
 }
 
-static int run(const struct plan *plan, struct sink *sink) {
+static int count_run(const struct plan *plan, struct sink *sink) {
     struct count_lost lost = {0};
     tw_engine *engine;
     tw_family *family;
@@ -207,7 +207,7 @@ static int run(const struct plan *plan, struct sink *sink) {
     } else {
         files_count(&counting, engine, family, &print, &result);
     }
-    bool good = finish(plan, engine, family, &result, sink);
+    bool good = count_finish(plan, engine, family, &result, sink);
     good = count_engine_close(engine, counting.redis_url != NULL, &lost) && good;
     windows_free(&result.windows);
     if (stop_signal() != 0) return EXIT_SIGNAL + stop_signal();
@@ -228,7 +228,7 @@ int count_main(int argc, char **argv) {
         tool_complain("no memory for the output");
         return EXIT_TROUBLE;
     }
-    code = run(&plan, &sink);
+    code = count_run(&plan, &sink);
     sink_close(&sink);
     return code;
 }

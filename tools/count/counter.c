@@ -62,7 +62,8 @@ static void note_window(struct counter *counter, int64_t unix_ms) {
     counter->window_start_ms = start_ms;
 }
 
-static void settle(struct counter *counter, tw_status status, int64_t unix_ms, uint64_t line, struct outcome *outcome) {
+static void counter_settle(struct counter *counter, tw_status status, int64_t unix_ms, uint64_t line,
+                           struct outcome *outcome) {
     if (status == TW_OK) {
         note_window(counter, unix_ms);
         outcome->counted++;
@@ -85,7 +86,7 @@ static void batch_add(struct counter *counter, struct outcome *outcome) {
         outcome->counted += counter->batched;
     } else {
         for (size_t i = 0; i < counter->batched; i++)
-            settle(counter, counter->statuses[i], counter->unix_ms[i], counter->lines[i], outcome);
+            counter_settle(counter, counter->statuses[i], counter->unix_ms[i], counter->lines[i], outcome);
     }
     counter->batched = 0;
 }
@@ -113,7 +114,7 @@ static void line_take(struct counter *counter, const char *text, size_t size, st
         return;
     }
     if (counter->rule->element_count > 0) {
-        settle(counter, element_add(counter, &line), line.unix_ms, outcome->lines, outcome);
+        counter_settle(counter, element_add(counter, &line), line.unix_ms, outcome->lines, outcome);
         return;
     }
     counter->keys[at] = line.key;

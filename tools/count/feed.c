@@ -515,7 +515,7 @@ static void helpers_await(struct helper *helpers, unsigned count, int ended_fd) 
 }
 
 /* lanes[0] is the main thread's. A helper that cannot be had is done without. */
-static void read_all(struct crew *crew, struct lane *lanes, unsigned wanted) {
+static void feed_read_all(struct crew *crew, struct lane *lanes, unsigned wanted) {
     struct helper *helpers = wanted > 0 ? calloc(wanted, sizeof *helpers) : NULL;
     unsigned count = 0;
     int ends[2] = {-1, -1};
@@ -574,7 +574,7 @@ void feed_run(struct feed *feed) {
     if (feed->trouble) {
         tool_complain("no memory for counting, or no thread could be started");
     } else {
-        read_all(&crew, lanes, helpers);
+        feed_read_all(&crew, lanes, helpers);
     }
     crew_end(&crew, workers, started);
     if (crew.outcomes != NULL) fold_files(&crew);

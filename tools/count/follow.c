@@ -56,7 +56,7 @@ struct follow {
     int64_t quiet_since_ms;
 };
 
-static int64_t wall_ms(void) {
+static int64_t follow_wall_ms(void) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
@@ -161,7 +161,7 @@ static void printed_forget(struct follow *follow) {
 
 /* The first window that still accepts lines, which is the one with the moment `lateness` ago. */
 static int64_t first_open_window(const struct plan *plan) {
-    return windows_start(wall_ms() - plan->lateness_ms, plan->window_ms, plan->rule.utc_offset_ms);
+    return windows_start(follow_wall_ms() - plan->lateness_ms, plan->window_ms, plan->rule.utc_offset_ms);
 }
 
 /* A file read to its end has caught up. An empty pipe may only be slow. Unless its lines have come to the present, it
@@ -244,7 +244,7 @@ static void loop(struct follow *follow) {
 }
 
 /* Prints the windows that are still open, as they are. */
-static void finish(struct follow *follow) {
+static void follow_finish(struct follow *follow) {
     pthread_mutex_lock(&live.lock);
     live.over = true;
     pthread_mutex_unlock(&live.lock);
@@ -287,7 +287,7 @@ void follow_run(const struct plan *plan, tw_family *family, tw_family_options *o
     if (!result->trouble) {
         print_begin(print);
         loop(&follow);
-        finish(&follow);
+        follow_finish(&follow);
     }
     for (size_t i = 0; i < follow.tail_count; i++) tail_close(&follow.tails[i]);
     free(follow.tails);

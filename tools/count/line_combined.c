@@ -25,7 +25,7 @@ struct place {
 };
 
 /* A time of the servers' own, or of ISO 8601, as nginx has it in $time_iso8601. */
-static bool time_read(const struct line_rule *rule, const char *text, size_t size, int64_t *unix_ms) {
+static bool combined_time_read(const struct line_rule *rule, const char *text, size_t size, int64_t *unix_ms) {
     return line_time_web(text, size, unix_ms) || line_time_iso(text, size, rule->utc_offset_ms, unix_ms);
 }
 
@@ -35,7 +35,7 @@ static bool time_ends(const struct line_rule *rule, const char *text, const char
     const char *open = close - text > WEB_TIME_SIZE && close[-WEB_TIME_SIZE - 1] == '['
                            ? close - WEB_TIME_SIZE - 1
                            : memrchr(text, '[', (size_t)(close - text));
-    if (open == NULL || !time_read(rule, open + 1, (size_t)(close - open - 1), unix_ms)) return false;
+    if (open == NULL || !combined_time_read(rule, open + 1, (size_t)(close - open - 1), unix_ms)) return false;
     *place = (struct place){open, close, close + 2};
     return true;
 }
@@ -52,8 +52,9 @@ static const char *time_last(const struct line_rule *rule, const char *text, con
     }
     const char *close = memchr(open, ']', (size_t)(end - open));
     if (close == NULL) return "a bracket is not closed";
-    return time_read(rule, open + 1, (size_t)(close - open - 1), unix_ms) ? "no request in quotes after the time"
-                                                                          : "no time like [17/May/2015:10:05:03 +0000]";
+    return combined_time_read(rule, open + 1, (size_t)(close - open - 1), unix_ms)
+               ? "no request in quotes after the time"
+               : "no time like [17/May/2015:10:05:03 +0000]";
 }
 
 static const char no_time[] = "no time in brackets with a request in quotes behind it";
@@ -84,7 +85,7 @@ struct lead {
 };
 
 /* Up to LEAD_WORDS words before the time. */
-static const char *words_read(const char *at, const char *end, struct line_word *words, size_t *count) {
+static const char *combined_words_read(const char *at, const char *end, struct line_word *words, size_t *count) {
     for (*count = 0; *count < LEAD_WORDS; ++*count) {
         while (at < end && *at == ' ') at++;
         if (at == end) return NULL;
@@ -165,7 +166,7 @@ static const char *lead_read(const struct line_rule *rule, const char *text, con
     struct line_word words[LEAD_WORDS];
     size_t count;
     bool is_led = rule->format == LINE_VHOST_COMBINED;
-    const char *wrong = words_read(text, end, words, &count);
+    const char *wrong = combined_words_read(text, end, words, &count);
     if (wrong != NULL) return wrong;
     if (!is_led) return lead_guess(lead, words, count, end);
     if (count < 4 || is_dash(words[1].text)) return "the line does not begin with a virtual host";

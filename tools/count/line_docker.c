@@ -10,7 +10,7 @@
 static const char begins[] = "{\"log\":\"", goes_on[] = ",\"stream\":\"";
 
 /* A text within `inner` goes into `room`. */
-static void make_last(const char *inner, size_t inner_size, tw_key *text, char *room) {
+static void docker_make_last(const char *inner, size_t inner_size, tw_key *text, char *room) {
     const char *bytes = text->data;
     if (bytes < inner || bytes >= inner + inner_size) return;
     memcpy(room, bytes, text->size);
@@ -35,9 +35,9 @@ const char *line_docker(const struct line_rule *rule, const char *text, size_t s
     if (*inner == '{') return "a JSON object in a JSON object";
     const char *wrong = line_combined(rule, inner, inner_size, line, joined);
     if (wrong != NULL) return wrong;
-    make_last(inner, sizeof inner, &line->key, joined);
+    docker_make_last(inner, sizeof inner, &line->key, joined);
     if (rule->element_count == 0) return NULL;
     if (line->element.size > LINE_ELEMENT_MAX) return "the fields of --distinct are longer than 8192 bytes";
-    make_last(inner, sizeof inner, &line->element, joined + TW_KEY_SIZE_MAX);
+    docker_make_last(inner, sizeof inner, &line->element, joined + TW_KEY_SIZE_MAX);
     return NULL;
 }

@@ -9,14 +9,14 @@
 
 #define TIME_SIZE 19 /* 2024-05-01 12:00:01 */
 
-static bool time_read(const struct line_rule *rule, const char *text, int64_t *unix_ms) {
+static bool dpkg_time_read(const struct line_rule *rule, const char *text, int64_t *unix_ms) {
     return text[10] == ' ' && text[16] == ':' && line_time_iso(text, TIME_SIZE, rule->utc_offset_ms, unix_ms);
 }
 
 const char *line_dpkg(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined) {
     const char *at = text, *end = text + size;
     tw_key field_at[LINE_FIELDS_ALL];
-    if (size <= TIME_SIZE || text[TIME_SIZE] != ' ' || !time_read(rule, text, &line->unix_ms)) {
+    if (size <= TIME_SIZE || text[TIME_SIZE] != ' ' || !dpkg_time_read(rule, text, &line->unix_ms)) {
         return "no time like 2024-05-01 12:00:01 at the start";
     }
     for (uint16_t number = 1; number <= rule->field_last; number++) {

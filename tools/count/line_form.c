@@ -51,11 +51,11 @@ struct words {
     const char *wrong; /* with the word behind the last one; NULL means that the line has ended */
 };
 
-static bool holds(tw_key text, char c) {
+static bool form_holds(tw_key text, char c) {
     return memchr(text.data, c, text.size) != NULL;
 }
 
-static bool is_text(tw_key text, const char *wanted) {
+static bool form_is_text(tw_key text, const char *wanted) {
     return text.size == strlen(wanted) && memcmp(text.data, wanted, text.size) == 0;
 }
 
@@ -76,7 +76,7 @@ static const char *word_read(const char *at, const char *end, struct line_word *
     return NULL;
 }
 
-static void words_read(struct words *words, const char *at, const char *end, size_t last, bool has_braces) {
+static void form_words_read(struct words *words, const char *at, const char *end, size_t last, bool has_braces) {
     words->wrong = NULL;
     for (words->count = 0; words->count < last;) {
         while (at < end && *at == ' ') at++;
@@ -93,7 +93,7 @@ static void words_read(struct words *words, const char *at, const char *end, siz
 }
 
 /* The word with this number; NULL if the line has fewer. */
-static const struct line_word *word_at(const struct words *words, size_t number) {
+static const struct line_word *form_word_at(const struct words *words, size_t number) {
     return number > 0 && number <= words->count ? &words->at[number - 1] : NULL;
 }
 
@@ -107,27 +107,30 @@ static bool begins_iso(const char *at, const char *end) {
 static bool is_balancer(tw_key type) {
     static const char *const types[] = {"http", "https", "h2", "grpcs", "ws", "wss"};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (is_text(type, types[i])) return true;
+        if (form_is_text(type, types[i])) return true;
     return false;
 }
 
 static bool is_s3(const struct words *words) {
-    const struct line_word *time = word_at(words, 3), *client = word_at(words, 4), *operation = word_at(words, 7);
+    const struct line_word *time = form_word_at(words, 3), *client = form_word_at(words, 4),
+                           *operation = form_word_at(words, 7);
     int64_t unix_ms;
-    if (operation == NULL || time->mark != '[' || client->mark != '\0' || !holds(operation->text, '.')) return false;
+    if (operation == NULL || time->mark != '[' || client->mark != '\0' || !form_holds(operation->text, '.'))
+        return false;
     return line_time_web(time->text.data, time->text.size, &unix_ms) &&
-           (line_is_address(client->text) || is_text(client->text, "-"));
+           (line_is_address(client->text) || form_is_text(client->text, "-"));
 }
 
 static bool is_classic(const struct words *words) {
-    const struct line_word *client = word_at(words, 3), *request = word_at(words, 5);
-    return request != NULL && holds(client->text, ':') && line_is_address(line_without_port(client->text)) &&
-           (holds(request->text, '.') || is_text(request->text, "-1"));
+    const struct line_word *client = form_word_at(words, 3), *request = form_word_at(words, 5);
+    return request != NULL && form_holds(client->text, ':') && line_is_address(line_without_port(client->text)) &&
+           (form_holds(request->text, '.') || form_is_text(request->text, "-1"));
 }
 
 /* A request, a status and flags, as UF,URX, behind a time. */
 static bool is_envoy(const struct words *words) {
-    const struct line_word *request = word_at(words, 2), *status = word_at(words, 3), *flags = word_at(words, 4);
+    const struct line_word *request = form_word_at(words, 2), *status = form_word_at(words, 3),
+                           *flags = form_word_at(words, 4);
     if (flags == NULL || request->mark != '"' || flags->mark != '\0' || status->mark != '\0') return false;
     if (!line_is_number(status->text) || flags->text.size == 0) return false;
     for (size_t i = 0; i < flags->text.size; i++) {
@@ -138,8 +141,8 @@ static bool is_envoy(const struct words *words) {
 }
 
 static bool is_haproxy(const struct words *words) {
-    const struct line_word *client = word_at(words, 1), *time = word_at(words, 2);
-    return time != NULL && time->mark == '[' && time->text.size == PROXY_TIME_SIZE && holds(client->text, ':');
+    const struct line_word *client = form_word_at(words, 1), *time = form_word_at(words, 2);
+    return time != NULL && time->mark == '[' && time->text.size == PROXY_TIME_SIZE && form_holds(client->text, ':');
 }
 
 enum line_format line_form_of(const char *text, size_t size) {
@@ -147,20 +150,20 @@ enum line_format line_form_of(const char *text, size_t size) {
     const char *end = text + size, *second;
     if (size > 2 && *text == '[') {
         if (!begins_iso(text + 1, end)) return LINE_COMBINED;
-        words_read(&words, text, end, 4, false);
+        form_words_read(&words, text, end, 4, false);
         return is_envoy(&words) ? LINE_ENVOY : LINE_COMBINED;
     }
     second = memchr(text, ' ', size);
     if (second == NULL) return LINE_COMBINED;
     tw_key first = tw_bytes(text, (size_t)(second - text));
     if (is_balancer(first)) return begins_iso(second + 1, end) ? LINE_ALB : LINE_COMBINED;
-    words_read(&words, text, end, 7, false);
+    form_words_read(&words, text, end, 7, false);
     if (begins_iso(text, end)) return is_classic(&words) ? LINE_ALB : LINE_COMBINED;
     return is_haproxy(&words) ? LINE_HAPROXY : is_s3(&words) ? LINE_S3 : LINE_COMBINED;
 }
 
 /* How often the text has a character. */
-static size_t times(tw_key text, char c) {
+static size_t form_times(tw_key text, char c) {
     size_t count = 0;
     for (size_t i = 0; i < text.size; i++) count += ((const char *)text.data)[i] == c;
     return count;
@@ -172,19 +175,19 @@ static const struct form *form_choose(enum line_format format, const struct word
     switch (format) {
     case LINE_S3: return is_s3(words) ? &forms[FORM_S3] : NULL;
     case LINE_ALB:
-        word = word_at(words, 1);
+        word = form_word_at(words, 1);
         if (word != NULL && is_balancer(word->text)) return &forms[FORM_ALB];
         return is_classic(words) ? &forms[FORM_CLASSIC] : NULL;
     case LINE_ENVOY:
-        word = word_at(words, 5);
+        word = form_word_at(words, 5);
         if (!is_envoy(words) || word == NULL || word->mark != '\0') return NULL;
-        return line_is_number(word->text) && !is_text(word->text, "-") ? &forms[FORM_ENVOY] : &forms[FORM_ISTIO];
+        return line_is_number(word->text) && !form_is_text(word->text, "-") ? &forms[FORM_ENVOY] : &forms[FORM_ISTIO];
     default:
-        word = word_at(words, 5); /* times; a request has five, a connection three */
+        word = form_word_at(words, 5); /* times; a request has five, a connection three */
         if (!is_haproxy(words) || word == NULL) return NULL;
-        return times(word->text, '/') == 4   ? &forms[FORM_HAPROXY]
-               : times(word->text, '/') == 2 ? &forms[FORM_HAPROXY_TCP]
-                                             : NULL;
+        return form_times(word->text, '/') == 4   ? &forms[FORM_HAPROXY]
+               : form_times(word->text, '/') == 2 ? &forms[FORM_HAPROXY_TCP]
+                                                  : NULL;
     }
 }
 
@@ -200,7 +203,7 @@ static const char *form_wrong(enum line_format format) {
 
 /* ---- fields ---- */
 
-static uint16_t place_of(const struct form *form, uint16_t field) {
+static uint16_t form_place_of(const struct form *form, uint16_t field) {
     switch (field) {
     case LINE_FIELD_HOST: return form->host;
     case LINE_FIELD_CLIENT: return form->client;
@@ -228,7 +231,7 @@ uint16_t line_field_meant(const struct line_rule *rule, uint16_t field) {
 }
 
 /* Without its port, and without the brackets that an address with a port may need. */
-static tw_key address_of(tw_key text) {
+static tw_key form_address_of(tw_key text) {
     tw_key address = line_without_port(text);
     const char *begin = address.data;
     if (address.size < 2 || begin[0] != '[' || begin[address.size - 1] != ']') return address;
@@ -236,11 +239,12 @@ static tw_key address_of(tw_key text) {
 }
 
 static const char *field_read(const struct words *words, const struct form *form, uint16_t field, tw_key *text) {
-    if (field == LINE_FIELD_NAMES_END || place_of(form, field) == 0) return "lines of this format have no such field";
-    const struct line_word *word = word_at(words, place_of(form, field));
+    if (field == LINE_FIELD_NAMES_END || form_place_of(form, field) == 0)
+        return "lines of this format have no such field";
+    const struct line_word *word = form_word_at(words, form_place_of(form, field));
     if (word == NULL) return words->wrong != NULL ? words->wrong : "the line has fewer fields than are asked for";
     struct line_word named = *word;
-    if (field == LINE_FIELD_CLIENT && form->has_port) named.text = address_of(named.text);
+    if (field == LINE_FIELD_CLIENT && form->has_port) named.text = form_address_of(named.text);
     const char *wrong = line_named_check(field, &named);
     if (wrong != NULL) return wrong;
     *text = named.text;
@@ -254,7 +258,7 @@ static const char *field_read(const struct words *words, const struct form *form
     return NULL;
 }
 
-static bool time_read(const struct line_rule *rule, const struct line_word *word, int64_t *unix_ms) {
+static bool form_time_read(const struct line_rule *rule, const struct line_word *word, int64_t *unix_ms) {
     const char *text = word->text.data;
     size_t size = word->text.size;
     return line_time_web(text, size, unix_ms) || line_time_iso(text, size, rule->utc_offset_ms, unix_ms) ||
@@ -271,11 +275,11 @@ const char *line_form(const struct line_rule *rule, enum line_format format, con
                       struct line *line, char *joined) {
     tw_key field_at[LINE_FIELDS_ALL];
     struct words words;
-    words_read(&words, text, text + size, words_needed(rule), format == LINE_HAPROXY);
+    form_words_read(&words, text, text + size, words_needed(rule), format == LINE_HAPROXY);
     const struct form *form = form_choose(format, &words);
     if (form == NULL) return form_wrong(format);
-    const struct line_word *time = word_at(&words, form->time);
-    if (time == NULL || !time_read(rule, time, &line->unix_ms)) return form_wrong(format);
+    const struct line_word *time = form_word_at(&words, form->time);
+    if (time == NULL || !form_time_read(rule, time, &line->unix_ms)) return form_wrong(format);
     for (size_t i = 0; i < line_field_count(rule); i++) {
         const char *wrong = field_read(&words, form, line_field_meant(rule, rule->fields[i]), &field_at[i]);
         if (wrong != NULL) return wrong;

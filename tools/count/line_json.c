@@ -75,7 +75,7 @@ static const char *container_end(const char *at, const char *end) {
     return NULL;
 }
 
-static const char *word_end(const char *at, const char *end) {
+static const char *json_word_end(const char *at, const char *end) {
     while (at < end && *at != ',' && *at != '}' && *at != ']' && *at != ' ' && *at != '\t') at++;
     return at;
 }
@@ -97,7 +97,7 @@ static bool value_read(const char *at, const char *end, bool is_searched, struct
         *value = (struct value){.text = "null", .end = at, .size = 4, .kind = 'n'};
         return true;
     }
-    value->end = *at == '{' || *at == '[' ? container_end(at, end) : word_end(at, end);
+    value->end = *at == '{' || *at == '[' ? container_end(at, end) : json_word_end(at, end);
     if (value->end == NULL || value->end == at) return false;
     value->size = (size_t)(value->end - at);
     return true;
@@ -109,15 +109,15 @@ static bool is_name(const struct line_name *name, const char *text, size_t size)
     return name->size == size && memcmp(name->text, text, size) == 0;
 }
 
-static bool is_within(const struct line_name *name, const char *path, size_t size) {
+static bool json_is_within(const struct line_name *name, const char *path, size_t size) {
     return name->size > size && name->text[size] == '.' && memcmp(name->text, path, size) == 0;
 }
 
 /* Returns true if a field or the time is a member of the object that has this path. */
 static bool is_searched(const struct line_rule *rule, const char *path, size_t size) {
-    if (is_within(&rule->time_name, path, size)) return true;
+    if (json_is_within(&rule->time_name, path, size)) return true;
     for (size_t i = 0; i < line_field_count(rule); i++)
-        if (is_within(&rule->names[i], path, size)) return true;
+        if (json_is_within(&rule->names[i], path, size)) return true;
     return false;
 }
 
@@ -408,7 +408,7 @@ static const char *texts_make(struct scan *scan, tw_key *field_at) {
 }
 
 /* A text of one field without escapes stays in the line. A text in the scratch is copied to a place where it lasts. */
-static void make_last(const struct scan *scan, tw_key *text, char *room) {
+static void json_make_last(const struct scan *scan, tw_key *text, char *room) {
     const char *bytes = text->data;
     if (bytes < scan->scratch || bytes >= scan->scratch + sizeof scan->scratch) return;
     memcpy(room, bytes, text->size);
@@ -438,9 +438,9 @@ const char *line_json(const struct line_rule *rule, const char *text, size_t siz
     line->delta = 1;
     wrong = line_key(rule, field_at, line, joined);
     if (wrong != NULL) return wrong;
-    make_last(&scan, &line->key, joined);
+    json_make_last(&scan, &line->key, joined);
     if (rule->element_count == 0) return NULL;
     if (line->element.size > LINE_ELEMENT_MAX) return "the fields of --distinct are longer than 8192 bytes";
-    make_last(&scan, &line->element, joined + TW_KEY_SIZE_MAX);
+    json_make_last(&scan, &line->element, joined + TW_KEY_SIZE_MAX);
     return NULL;
 }

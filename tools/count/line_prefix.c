@@ -5,14 +5,14 @@
 #define PARTS_MAX 6       /* compose, a time, the runtime, syslog ... */
 #define PRIORITY_DIGITS 3 /* <190> */
 
-static const char *word_end(const char *at, const char *end) {
+static const char *prefix_word_end(const char *at, const char *end) {
     while (at < end && *at != ' ') at++;
     return at;
 }
 
 /* Skips a word of at least one of these characters, and the space after it. */
 static const char *word_pass(const char *at, const char *end) {
-    const char *close = word_end(at, end);
+    const char *close = prefix_word_end(at, end);
     return close > at && close < end ? close + 1 : NULL;
 }
 
@@ -41,7 +41,7 @@ size_t line_prefix_cri(const char *text, size_t size, bool *is_piece) {
     if (next == NULL) next = text_pass(at, end, "stderr ");
     if (next == NULL || next == end || (*next != 'F' && *next != 'P')) return 0;
     *is_piece = *next == 'P';
-    at = word_end(next, end); /* more tags may follow, behind colons */
+    at = prefix_word_end(next, end); /* more tags may follow, behind colons */
     if (at > next + 1 && next[1] != ':') return 0;
     return (size_t)((at < end ? at + 1 : at) - text);
 }
@@ -57,7 +57,7 @@ static const char *priority_pass(const char *at, const char *end) {
 
 /* "nginx[12]: ", "nginx: ": the name of a program. A time or an address has other colons. */
 static const char *tag_pass(const char *at, const char *end) {
-    const char *close = word_end(at, end);
+    const char *close = prefix_word_end(at, end);
     if (close - at < 2 || close == end || close[-1] != ':') return NULL;
     for (const char *c = at; c < close - 1; c++)
         if (*c == ':' || *c == '"' || *c == '|') return NULL;

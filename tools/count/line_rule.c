@@ -59,7 +59,7 @@ const char *line_too_short(const struct line_rule *rule) {
 }
 
 /* Joins fields by ':'. Returns false if there is no room. One field stays where it is. */
-static bool join(const tw_key *field_at, size_t count, char *room, size_t room_size, tw_key *whole) {
+static bool rule_join(const tw_key *field_at, size_t count, char *room, size_t room_size, tw_key *whole) {
     size_t size = 0;
     *whole = field_at[0];
     if (count == 1) return true;
@@ -78,11 +78,12 @@ const char *line_key(const struct line_rule *rule, const tw_key *field_at, struc
     if (!line_time_counts(line->unix_ms)) return line_time_uncounted;
     if (rule->where_count > 0 && !line_where_holds(rule, field_at + rule->field_count + rule->element_count))
         return line_left_out;
-    if (!join(field_at, rule->field_count, joined, TW_KEY_SIZE_MAX, &line->key) || line->key.size > TW_KEY_SIZE_MAX)
+    if (!rule_join(field_at, rule->field_count, joined, TW_KEY_SIZE_MAX, &line->key) ||
+        line->key.size > TW_KEY_SIZE_MAX)
         return "the key is longer than 1024 bytes";
     if (line->key.size == 0) return "the key is empty";
-    if (rule->element_count > 0 && !join(field_at + rule->field_count, rule->element_count, joined + TW_KEY_SIZE_MAX,
-                                         LINE_ELEMENT_MAX, &line->element))
+    if (rule->element_count > 0 && !rule_join(field_at + rule->field_count, rule->element_count,
+                                              joined + TW_KEY_SIZE_MAX, LINE_ELEMENT_MAX, &line->element))
         return "the fields of --distinct are longer than 8192 bytes";
     return NULL;
 }

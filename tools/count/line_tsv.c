@@ -22,7 +22,7 @@ static bool integer_read(const char *text, size_t size, size_t digits, int64_t *
     return true;
 }
 
-static bool time_read(const struct line_rule *rule, const char *text, size_t size, int64_t *unix_ms) {
+static bool tsv_time_read(const struct line_rule *rule, const char *text, size_t size, int64_t *unix_ms) {
     int64_t unix_s;
     if (!integer_read(text, size, TIME_DIGITS, &unix_s)) return line_time_iso(text, size, rule->utc_offset_ms, unix_ms);
     *unix_ms = unix_s * 1000;
@@ -43,7 +43,7 @@ const char *line_tsv(const struct line_rule *rule, const char *text, size_t size
     const char *end = text + size;
     const char *tab = memchr(text, '\t', size);
     if (tab == NULL) return "no tab after the time";
-    if (!time_read(rule, text, (size_t)(tab - text), &line->unix_ms))
+    if (!tsv_time_read(rule, text, (size_t)(tab - text), &line->unix_ms))
         return "the time is neither a number of Unix seconds nor like 2015-05-17T10:05:03Z";
     if (!line_time_counts(line->unix_ms)) return line_time_uncounted;
     const char *key = tab + 1;

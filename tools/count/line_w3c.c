@@ -83,7 +83,7 @@ static uint16_t meaning_find(const char *at, const char *end, const struct line_
 }
 
 /* If the size of `name` is 0, the rule is for combined lines, and uses the meaning of the field. */
-static uint16_t column_of(const char *at, const char *end, const struct line_name *name, uint16_t field) {
+static uint16_t w3c_column_of(const char *at, const char *end, const struct line_name *name, uint16_t field) {
     unsigned number = 0;
     size_t digits = 0;
     while (digits < name->size && digits < 5 && name->text[digits] >= '0' && name->text[digits] <= '9')
@@ -103,7 +103,7 @@ static void head_set(const struct line_rule *rule, struct line_head *head, const
     if (head->date == 0) head->time = column_find(at, end, "timestamp", 9);
     for (size_t i = 0; i < line_field_count(rule); i++)
         head->column[i] =
-            column_of(at, end, by_name ? &rule->names[i] : &none, line_field_meant(rule, rule->fields[i]));
+            w3c_column_of(at, end, by_name ? &rule->names[i] : &none, line_field_meant(rule, rule->fields[i]));
 }
 
 bool line_has_head(const struct line_rule *rule, const char *text, size_t size) {
@@ -201,7 +201,7 @@ static size_t columns_read(const struct line_rule *rule, const struct line_head 
     return count;
 }
 
-static bool time_read(const struct line_head *head, const struct found *found, int64_t *unix_ms) {
+static bool w3c_time_read(const struct line_head *head, const struct found *found, int64_t *unix_ms) {
     int64_t day_ms, ms;
     if (head->time == 0 || found->time.data == NULL) return false;
     if (head->date == 0) return line_time_read(found->time.data, found->time.size, 0, unix_ms);
@@ -221,7 +221,7 @@ static const char *columns_parse(const struct line_rule *rule, const struct line
     size_t count = columns_read(rule, head, text, end, &found);
     if (head->columns > 0 && count != head->columns)
         return "the line has more or fewer columns than its head (#Fields)";
-    if (!time_read(head, &found, &line->unix_ms)) return "no date and time where its head (#Fields) has them";
+    if (!w3c_time_read(head, &found, &line->unix_ms)) return "no date and time where its head (#Fields) has them";
     for (size_t i = 0; i < line_field_count(rule); i++)
         if (!found.has_field[i])
             return head->column[i] == 0 ? "the head (#Fields) names no such column" : line_too_short(rule);

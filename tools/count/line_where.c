@@ -27,7 +27,7 @@ bool line_number_read(const char *text, size_t size, double *number) {
     return end == copy + size;
 }
 
-static bool is_same(tw_key a, tw_key b) {
+static bool where_is_same(tw_key a, tw_key b) {
     return a.size == b.size && memcmp(a.data, b.data, a.size) == 0;
 }
 
@@ -51,8 +51,8 @@ bool line_where_holds(const struct line_rule *rule, const tw_key *field_at) {
         const struct line_condition *condition = &rule->where[i];
         bool holds;
         switch (condition->relation) {
-        case LINE_EQUAL: holds = is_same(field_at[i], condition->value); break;
-        case LINE_UNEQUAL: holds = !is_same(field_at[i], condition->value); break;
+        case LINE_EQUAL: holds = where_is_same(field_at[i], condition->value); break;
+        case LINE_UNEQUAL: holds = !where_is_same(field_at[i], condition->value); break;
         case LINE_CONTAINS: holds = contains(field_at[i], condition->value); break;
         case LINE_LACKS: holds = !contains(field_at[i], condition->value); break;
         default: holds = compares(condition, field_at[i]); break;

@@ -1,7 +1,7 @@
 /* line_word.c -- fields separated by spaces, hosts, requests. See line_form.h. */
 #include "tools/count/line_form.h"
 
-static bool is_digit(char c) {
+static bool word_is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
@@ -36,14 +36,14 @@ const char *line_word_read(const char *at, const char *end, struct line_word *wo
 /* ---- hosts ---- */
 
 static bool is_hex(char c) {
-    return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+    return word_is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
 bool line_is_host(tw_key text) {
     const char *at = text.data, *end = at + text.size;
     bool says_something = false;
     for (; at < end; at++) {
-        bool is_letter = (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') || is_digit(*at);
+        bool is_letter = (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') || word_is_digit(*at);
         says_something = says_something || is_letter || *at == ':'; /* "::" is an address */
         if (!is_letter && (*at == '\0' || strchr(".:-_%[]", *at) == NULL)) return false;
     }
@@ -53,7 +53,7 @@ bool line_is_host(tw_key text) {
 static bool is_port(const char *at, const char *end) {
     if (at == end) return false;
     for (; at < end; at++)
-        if (!is_digit(*at)) return false;
+        if (!word_is_digit(*at)) return false;
     return true;
 }
 
@@ -63,7 +63,7 @@ static const char *four_pass(const char *at, const char *end) {
         const char *begin = at;
         if (part > 0 && (at == end || *at++ != '.')) return NULL;
         begin = at;
-        while (at < end && is_digit(*at)) at++;
+        while (at < end && word_is_digit(*at)) at++;
         if (at == begin || at - begin > 3) return NULL;
     }
     return at;

@@ -404,7 +404,7 @@ static bool begin_first(struct resume *resume, int64_t options) {
     return complain(resume, "was begun without --resume, so its position is not known; nothing was added");
 }
 
-static bool begin(struct resume *resume) {
+static bool resume_begin(struct resume *resume) {
     char text[KEY_MAX];
     int64_t is_torn = 0, options = 0, own = (int64_t)(resume->plan->meaning & VALUE_BITS) | 1;
     if (!lock_take(resume)) return false;
@@ -419,7 +419,7 @@ static bool begin(struct resume *resume) {
                             " --window, --utc-offset or --redis-key; nothing was added");
 }
 
-static bool files_count(struct resume *resume) {
+static bool resume_files_count(struct resume *resume) {
     bool good = true;
     const struct plan *plan = resume->plan;
     for (size_t i = 0; i < plan->file_count && stop_signal() == 0 && !resume->is_over; i++) {
@@ -442,8 +442,8 @@ void resume_run(const struct plan *plan, tw_engine *engine, tw_family *family, s
     bool good = resume.step != NULL && resume.joined != NULL && resume.identities != NULL;
     if (!good) tool_complain("no memory for counting");
     progress_begin(0);
-    good = good && resume_positions_open(engine, &resume.positions) && control_open(&resume, &lost) && begin(&resume) &&
-           files_count(&resume);
+    good = good && resume_positions_open(engine, &resume.positions) && control_open(&resume, &lost) &&
+           resume_begin(&resume) && resume_files_count(&resume);
     progress_end();
     if (resume.token[0] != '\0' && !resume.is_unsettled)
         (void)tw_lock_release(resume.marks, tw_str(resume.lock_text), resume.token);

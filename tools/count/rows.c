@@ -130,7 +130,7 @@ void rows_sort(struct rows *rows) {
 
 /* Collects the counts that this run added. With Redis, the view includes the counts of other processes and earlier
  * runs. */
-static bool take(void *ctx, const tw_count *count) {
+static bool rows_take(void *ctx, const tw_count *count) {
     if (count->key.size > 0) rows_add(ctx, count->key, count->local);
     return true;
 }
@@ -142,7 +142,7 @@ static bool add_up(void *ctx, const tw_count *count) {
     return true;
 }
 
-static bool take_top(void *ctx, const tw_count *count) {
+static bool rows_take_top(void *ctx, const tw_count *count) {
     struct rows *rows = ctx;
     if (!row_append(rows, count->key, count->local)) rows->no_memory = true;
     return !rows->no_memory;
@@ -151,13 +151,13 @@ static bool take_top(void *ctx, const tw_count *count) {
 /* The greatest views are the greatest counts of this run, if no other one counts in them. */
 static tw_status collect_top(struct rows *rows, tw_family *family, int64_t start_ms) {
     tw_status status = tw_each(family, start_ms, add_up, rows);
-    return status == TW_OK ? tw_top(family, rows->limit, start_ms, take_top, rows) : status;
+    return status == TW_OK ? tw_top(family, rows->limit, start_ms, rows_take_top, rows) : status;
 }
 
 tw_status rows_collect(struct rows *rows, tw_family *family, int64_t start_ms, size_t limit, bool is_alone) {
     rows_begin(rows, limit);
     tw_status status = is_alone && limit >= 1 && limit <= ROWS_TOP_MAX ? collect_top(rows, family, start_ms)
-                                                                       : tw_each(family, start_ms, take, rows);
+                                                                       : tw_each(family, start_ms, rows_take, rows);
     if (status != TW_OK) return status;
     rows_sort(rows);
     return rows->no_memory ? TW_ERR_MEMORY : TW_OK;

@@ -71,7 +71,7 @@ static tw_status keys_add(struct picture *picture, const struct rows *rows) {
 }
 
 /* Where in the picture a window is. Windows without counts have their place, too. */
-static size_t column_of(const struct picture *picture, int64_t start_ms) {
+static size_t svg_column_of(const struct picture *picture, int64_t start_ms) {
     int64_t span_ms = picture->last_ms - picture->first_ms, into_ms = start_ms - picture->first_ms;
     return span_ms == 0 ? 0 : (size_t)((double)into_ms / (double)span_ms * (double)(picture->columns - 1) + 0.5);
 }
@@ -90,7 +90,7 @@ static tw_status collect(struct picture *picture, tw_family *family, const int64
     for (size_t i = 0; i < count && status == TW_OK; i++) {
         status = rows_collect(&rows, family, starts[i], 0, picture->plan->redis_url == NULL);
         if (status != TW_OK) break;
-        int64_t *sum = &picture->sums[column_of(picture, starts[i])];
+        int64_t *sum = &picture->sums[svg_column_of(picture, starts[i])];
         if (rows.sum_all > *sum) *sum = rows.sum_all;
         if (__builtin_add_overflow(picture->all, rows.sum_all, &picture->all)) picture->all = INT64_MAX;
         status = keys_add(picture, &rows);
@@ -101,8 +101,8 @@ static tw_status collect(struct picture *picture, tw_family *family, const int64
 
 /* ---- drawing ---- */
 
-static void put(struct picture *picture, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void put(struct picture *picture, const char *format, ...) {
+static void svg_put(struct picture *picture, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void svg_put(struct picture *picture, const char *format, ...) {
     char text[400];
     va_list arguments;
     va_start(arguments, format);
@@ -121,14 +121,14 @@ static void put_character(struct picture *picture, const unsigned char *text, si
     default: break;
     }
     if (size == 3 && memcmp(text, "\xEF\xBF", 2) == 0 && text[2] >= 0xBE) { /* U+FFFE, U+FFFF */
-        put(picture, "\\xEF\\xBF\\x%02X", text[2]);
+        svg_put(picture, "\\xEF\\xBF\\x%02X", text[2]);
     } else {
         sink_bytes(sink, text, size);
     }
 }
 
 /* Writes the text of a key with the escapes of the table, then those of XML, cut to the space. */
-static void put_key(struct picture *picture, const struct row *row) {
+static void svg_put_key(struct picture *picture, const struct row *row) {
     struct sink plain;
     size_t columns;
     if (!sink_open(&plain, -1)) return;
@@ -157,12 +157,13 @@ static int64_t greatest_of(const struct picture *picture) {
 
 static void head_draw(struct picture *picture) {
     int height = KEYS_TOP + KEY_HEIGHT * (int)picture->top.count + 20;
-    put(picture,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
-        "font-family=\"sans-serif\" font-size=\"13\" fill=\"#333\">\n",
-        WIDTH, height, WIDTH, height);
-    put(picture, "<title>tallywheel count</title>\n<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n", WIDTH, height);
-    put(picture, "<text x=\"%d\" y=\"28\" font-size=\"17\">", LEFT);
+    svg_put(picture,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
+            "font-family=\"sans-serif\" font-size=\"13\" fill=\"#333\">\n",
+            WIDTH, height, WIDTH, height);
+    svg_put(picture, "<title>tallywheel count</title>\n<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n", WIDTH,
+            height);
+    svg_put(picture, "<text x=\"%d\" y=\"28\" font-size=\"17\">", LEFT);
     put_count(picture, picture->all);
     sink_text(&picture->sink, picture->all == 1 ? " count of " : " counts of ");
     put_count(picture, (int64_t)picture->top.keys_all);
@@ -172,11 +173,11 @@ static void head_draw(struct picture *picture) {
 /* A line across the chart at a count, and the count next to it. */
 static void line_draw(struct picture *picture, int64_t count, int64_t greatest) {
     double share = greatest > 0 ? (double)count / (double)greatest : 0, y = CHART_TOP + CHART_HEIGHT * (1 - share);
-    put(picture, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#ccc\"/>\n", LEFT, y, LEFT + CHART_WIDTH,
-        y);
-    put(picture, "<text class=\"count\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">", LEFT - 8, y + 4);
+    svg_put(picture, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#ccc\"/>\n", LEFT, y,
+            LEFT + CHART_WIDTH, y);
+    svg_put(picture, "<text class=\"count\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">", LEFT - 8, y + 4);
     put_count(picture, count);
-    put(picture, "</text>\n");
+    svg_put(picture, "</text>\n");
 }
 
 static void axis_draw(struct picture *picture, int64_t greatest) {
@@ -186,11 +187,11 @@ static void axis_draw(struct picture *picture, int64_t greatest) {
     if (greatest > 0) line_draw(picture, greatest, greatest);
     if (picture->plan->window_ms == WINDOWS_ALL) return;
     moment_text(picture->first_ms, stamp);
-    put(picture, "<text x=\"%d\" y=\"%d\">%s</text>\n", LEFT, CHART_TOP + CHART_HEIGHT + 20, stamp);
+    svg_put(picture, "<text x=\"%d\" y=\"%d\">%s</text>\n", LEFT, CHART_TOP + CHART_HEIGHT + 20, stamp);
     if (picture->columns == 1) return;
     moment_text(picture->last_ms, stamp);
-    put(picture, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>\n", LEFT + CHART_WIDTH,
-        CHART_TOP + CHART_HEIGHT + 20, stamp);
+    svg_put(picture, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>\n", LEFT + CHART_WIDTH,
+            CHART_TOP + CHART_HEIGHT + 20, stamp);
 }
 
 static void windows_draw(struct picture *picture) {
@@ -200,36 +201,37 @@ static void windows_draw(struct picture *picture) {
     for (size_t i = 0; i < picture->columns && greatest > 0; i++) {
         double height = (double)picture->sums[i] / (double)greatest * CHART_HEIGHT;
         if (picture->sums[i] <= 0) continue;
-        put(picture, "<rect class=\"window\" x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"#2a7f9e\"/>\n",
-            LEFT + step * (double)i, CHART_TOP + CHART_HEIGHT - height, step > 3 ? step - 1 : step, height);
+        svg_put(picture,
+                "<rect class=\"window\" x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"#2a7f9e\"/>\n",
+                LEFT + step * (double)i, CHART_TOP + CHART_HEIGHT - height, step > 3 ? step - 1 : step, height);
     }
 }
 
 static void keys_draw(struct picture *picture) {
     const struct rows *top = &picture->top;
-    put(picture, "<text x=\"20\" y=\"%d\" font-size=\"15\">Greatest keys</text>\n", KEYS_TOP - 14);
+    svg_put(picture, "<text x=\"20\" y=\"%d\" font-size=\"15\">Greatest keys</text>\n", KEYS_TOP - 14);
     for (size_t i = 0; i < top->count; i++) {
         int y = KEYS_TOP + KEY_HEIGHT * (int)i;
         double width = top->row[0].count > 0 && top->row[i].count > 0
                            ? (double)top->row[i].count / (double)top->row[0].count * KEY_BAR_WIDTH
                            : 0;
-        put(picture,
-            "<text class=\"key\" x=\"%d\" y=\"%d\" text-anchor=\"end\" font-family=\"monospace\" font-size=\"12\">",
-            KEY_BAR_LEFT - 8, y + 14);
-        put_key(picture, &top->row[i]);
-        put(picture, "</text>\n<rect x=\"%d\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"#c8692f\"/>\n", KEY_BAR_LEFT,
-            y, width, KEY_HEIGHT - 5);
-        put(picture, "<text x=\"%.2f\" y=\"%d\">", KEY_BAR_LEFT + width + 6, y + 14);
+        svg_put(picture,
+                "<text class=\"key\" x=\"%d\" y=\"%d\" text-anchor=\"end\" font-family=\"monospace\" font-size=\"12\">",
+                KEY_BAR_LEFT - 8, y + 14);
+        svg_put_key(picture, &top->row[i]);
+        svg_put(picture, "</text>\n<rect x=\"%d\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"#c8692f\"/>\n",
+                KEY_BAR_LEFT, y, width, KEY_HEIGHT - 5);
+        svg_put(picture, "<text x=\"%.2f\" y=\"%d\">", KEY_BAR_LEFT + width + 6, y + 14);
         put_count(picture, top->row[i].count);
-        put(picture, "</text>\n");
+        svg_put(picture, "</text>\n");
     }
 }
 
-static void draw(struct picture *picture) {
+static void svg_draw(struct picture *picture) {
     head_draw(picture);
     windows_draw(picture);
     keys_draw(picture);
-    put(picture, "</svg>\n");
+    svg_put(picture, "</svg>\n");
 }
 
 /* ---- the file ---- */
@@ -238,7 +240,7 @@ static void draw(struct picture *picture) {
 static bool draw_into(struct picture *picture, int fd) {
     bool good = sink_open(&picture->sink, fd);
     if (good) {
-        draw(picture);
+        svg_draw(picture);
         good = sink_flush(&picture->sink);
         if (!good) errno = picture->sink.error;
         sink_close(&picture->sink);
@@ -247,7 +249,7 @@ static bool draw_into(struct picture *picture, int fd) {
 }
 
 /* Draws into a file that is then renamed, so that no reader sees half a picture. */
-static bool replace(struct picture *picture, const char *file) {
+static bool svg_replace(struct picture *picture, const char *file) {
     struct file_new made;
     if (!file_new_begin(&made, file)) return false;
     return file_new_end(&made, draw_into(picture, made.fd));
@@ -266,7 +268,7 @@ static bool file_write(struct picture *picture) {
     struct stat status;
     bool is_special = lstat(file, &status) == 0 && !S_ISREG(status.st_mode) && !S_ISLNK(status.st_mode);
     if (strncmp(file, "/dev/", 5) == 0) is_special = true;
-    bool good = is_special ? write_to(picture, file) : replace(picture, file);
+    bool good = is_special ? write_to(picture, file) : svg_replace(picture, file);
     if (!good) tool_complain("--svg %s: %s", file, strerror(errno));
     return good;
 }

@@ -46,17 +46,17 @@ void tail_file_rewind(struct tail_file *file) {
 
 /* ---- facts about the file ---- */
 
-static bool holds(int fd, const char *known, size_t size, int64_t at) {
+static bool tail_holds(int fd, const char *known, size_t size, int64_t at) {
     char bytes[TAIL_KNOWN];
     return pread(fd, bytes, size, (off_t)at) == (ssize_t)size && memcmp(bytes, known, size) == 0;
 }
 
 bool tail_file_continues(const struct tail_file *file, int fd) {
-    return holds(fd, file->head, file->head_size, 0) &&
-           holds(fd, file->before, file->before_size, file->at - (int64_t)file->before_size);
+    return tail_holds(fd, file->head, file->head_size, 0) &&
+           tail_holds(fd, file->before, file->before_size, file->at - (int64_t)file->before_size);
 }
 
-static void learn(struct tail_file *file, const char *bytes, size_t size) {
+static void tail_learn(struct tail_file *file, const char *bytes, size_t size) {
     size_t head = TAIL_KNOWN - file->head_size < size ? TAIL_KNOWN - file->head_size : size;
     memcpy(file->head + file->head_size, bytes, head);
     file->head_size += head;
@@ -92,7 +92,7 @@ enum tail_got tail_file_read(struct tail_file *file) {
     if (!tail_file_continues(file, file->fd)) return TAIL_CUT;
     if (dated) file->written = status.st_mtim;
     if (got == 0) return TAIL_NOTHING;
-    learn(file, to, (size_t)got);
+    tail_learn(file, to, (size_t)got);
     file->size += (size_t)got;
     return TAIL_GOT;
 }
@@ -104,7 +104,7 @@ void tail_file_fold(struct tail_file *file, const struct tail_count *count, cons
     file->lines += piece->lines;
 }
 
-static void drop(struct tail_file *file, size_t size) {
+static void tail_drop(struct tail_file *file, size_t size) {
     memmove(file->text, file->text + size, file->size - size);
     file->size -= size;
 }
@@ -114,14 +114,14 @@ static void count_text(struct tail_file *file, const struct tail_count *count, s
     count->counter->head = &file->head_line;
     counter_take(count->counter, file->text, size, &piece);
     tail_file_fold(file, count, &piece);
-    drop(file, size);
+    tail_drop(file, size);
 }
 
 /* Drops the rest of a line that is too long, up to its newline. */
 static void skip_rest(struct tail_file *file) {
     const char *newline = memchr(file->text, '\n', file->size);
     file->skipping = newline == NULL;
-    drop(file, newline == NULL ? file->size : (size_t)(newline + 1 - file->text));
+    tail_drop(file, newline == NULL ? file->size : (size_t)(newline + 1 - file->text));
 }
 
 /* The buffer is full and has no line end. */

@@ -20,7 +20,7 @@ static enum text_file_state trouble(const struct text_file *text, const char *wh
 }
 
 /* Makes room after the buffered bytes. The consumed bytes leave, except for their tail. */
-static void room_make(struct text_file *text) {
+static void text_room_make(struct text_file *text) {
     if (text->used <= TEXT_FILE_TAIL) return;
     size_t drop = text->used - TEXT_FILE_TAIL;
     memmove(text->bytes, text->bytes + drop, text->size - drop);
@@ -64,7 +64,7 @@ static enum text_file_state more(struct text_file *text) {
     size_t before = text->size, got;
     enum text_file_state state = text->ended ? TEXT_FILE_END : TEXT_FILE_LINE;
     while (state == TEXT_FILE_LINE && text->size == before) {
-        room_make(text);
+        text_room_make(text);
         before = text->size;
         if (text->unpack != NULL) {
             state = unpacked_more(text);
@@ -78,7 +78,7 @@ static enum text_file_state more(struct text_file *text) {
 }
 
 /* The first bytes show whether the file is compressed. */
-static bool look(struct text_file *text) {
+static bool text_look(struct text_file *text) {
     enum text_file_state state = TEXT_FILE_LINE;
     while (text->size < UNPACK_MAGIC_BYTES && state == TEXT_FILE_LINE) state = more(text);
     if (state == TEXT_FILE_TROUBLE) return false;
@@ -100,7 +100,7 @@ bool text_file_open(struct text_file *text, const char *file, bool (*go_on)(void
     if (text->fd < 0) return false;
     text->may_block = feed_may_block(text->fd);
     text->bytes = malloc(text->capacity);
-    if (text->bytes != NULL) return look(text);
+    if (text->bytes != NULL) return text_look(text);
     (void)trouble(text, "no memory to read into");
     return false;
 }

@@ -68,7 +68,7 @@ static const struct option_rule rules[] = {
     OPTION_FLAG("no-redis", struct demo, no_redis), OPTION_FLAG("cluster", struct demo, is_cluster), OPTIONS_END};
 
 /* Returns -1 to continue, otherwise the exit status. */
-static int read_options(int argc, char **argv, struct demo *demo) {
+static int demo_read_options(int argc, char **argv, struct demo *demo) {
     int status = options_read(argc, argv, rules, help, NULL, demo);
     if (status >= 0) return status;
     if (demo->is_cluster && demo->no_redis) {
@@ -153,7 +153,7 @@ static int64_t recorded_total(const struct demo *demo) {
     return sum;
 }
 
-static int64_t sold_of(const struct demo_engine *engine) {
+static int64_t demo_sold_of(const struct demo_engine *engine) {
     int64_t sum = 0;
     for (unsigned thread = 0; thread < DEMO_THREADS_MAX; thread++) sum += atomic_load(&engine->sold[thread]);
     return sum;
@@ -161,7 +161,7 @@ static int64_t sold_of(const struct demo_engine *engine) {
 
 static int64_t sold_all(const struct demo *demo) {
     int64_t sum = 0;
-    for (unsigned i = 0; i < demo->engines; i++) sum += sold_of(&demo->board->engines[i]);
+    for (unsigned i = 0; i < demo->engines; i++) sum += demo_sold_of(&demo->board->engines[i]);
     return sum;
 }
 
@@ -184,7 +184,7 @@ static void table_draw(struct demo *demo) {
         printf("\n");
     }
     printf("\033[K%-26s", "phones sold by each");
-    for (unsigned i = 0; i < demo->engines; i++) printf("%16lld", (long long)sold_of(&demo->board->engines[i]));
+    for (unsigned i = 0; i < demo->engines; i++) printf("%16lld", (long long)demo_sold_of(&demo->board->engines[i]));
     printf("\n\033[K%-26s", "who got none just then");
     for (unsigned i = 0; i < demo->engines; i++)
         printf("%16lld", (long long)atomic_load(&demo->board->engines[i].turned_away));
@@ -211,7 +211,7 @@ static void line_print(const struct demo *demo) {
 }
 
 /* Shows the progress until `until_ms` after the beginning. Returns false after a signal. */
-static bool watch(struct demo *demo, int64_t until_ms) {
+static bool demo_watch(struct demo *demo, int64_t until_ms) {
     int64_t shown_ms = -1000;
     for (;;) {
         int64_t now_ms = moment_mono_ms() - demo->begun_ms;
@@ -283,9 +283,9 @@ static bool books_compare(const struct demo *demo) {
 
 /* Shows the progress until the end, and until all is sold. */
 static void watch_to_the_end(struct demo *demo) {
-    bool on = watch(demo, END_MS);
+    bool on = demo_watch(demo, END_MS);
     for (int64_t until_ms = END_MS + 200; on && sold_all(demo) < DEMO_STOCK && until_ms < SOLD_OUT_MS; until_ms += 200)
-        on = watch(demo, until_ms);
+        on = demo_watch(demo, until_ms);
 }
 
 /* In a cluster only one of the masters is spoken of, once it is killed. */
@@ -303,11 +303,11 @@ static bool perform(struct demo *demo) {
     demo->board->begun_ms = demo->begun_ms;
     bool good = true;
     for (unsigned i = 0; i < demo->engines; i++) good = worker_start(demo, i) && good;
-    if (good && watch(demo, KILL_MS)) {
+    if (good && demo_watch(demo, KILL_MS)) {
         demo->killed = demo->is_cluster ? demo_cluster_seller(&demo->redis) : 0;
         demo_redis_kill(&demo->redis, demo->killed);
         say_of_redis(demo, "KILLED: counting goes on, and selling what was drawn");
-        bool on = watch(demo, RESTART_MS);
+        bool on = demo_watch(demo, RESTART_MS);
         good = demo_redis_start(&demo->redis);
         say_of_redis(demo, "is back");
         if (on && good) watch_to_the_end(demo);
@@ -347,7 +347,7 @@ static bool library_has_redis(void) {
 
 int demo_main(int argc, char **argv) {
     struct demo demo = {.engines = 3, .threads = 4, .is_terminal = isatty(STDOUT_FILENO) == 1};
-    int status = read_options(argc, argv, &demo);
+    int status = demo_read_options(argc, argv, &demo);
     if (status >= 0) return status;
     if (!stop_begin()) {
         tool_complain("cannot watch for signals: %s", strerror(errno));

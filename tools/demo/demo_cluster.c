@@ -84,7 +84,7 @@ bool demo_cluster_prepare(struct demo_redis *redis) {
 /* ---- questions --------------------------------------------------------------------------------------------------- */
 
 /* Sends one command, and reads a reply of a few hundred bytes. The reply is "" if none came within a second. */
-static void ask(const struct demo_server *server, const char *command, char *reply, size_t size) {
+static void cluster_ask(const struct demo_server *server, const char *command, char *reply, size_t size) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct timeval second = {.tv_sec = 1};
     ssize_t got = -1;
@@ -102,7 +102,7 @@ bool demo_cluster_await(const struct demo_redis *redis) {
     char reply[4096];
     int64_t begun_ms = moment_mono_ms();
     for (unsigned i = 0; i < redis->count;) {
-        ask(&redis->servers[i], "CLUSTER INFO\r\n", reply, sizeof reply);
+        cluster_ask(&redis->servers[i], "CLUSTER INFO\r\n", reply, sizeof reply);
         if (strstr(reply, "cluster_state:ok") != NULL) {
             i++;
             continue;
@@ -119,7 +119,7 @@ bool demo_cluster_await(const struct demo_redis *redis) {
 unsigned demo_cluster_seller(const struct demo_redis *redis) {
     char reply[256];
     for (unsigned i = 0; i < redis->count; i++) {
-        ask(&redis->servers[i], "KEYS *" DEMO_ITEM "*\r\n", reply, sizeof reply);
+        cluster_ask(&redis->servers[i], "KEYS *" DEMO_ITEM "*\r\n", reply, sizeof reply);
         if (reply[0] == '*' && reply[1] != '0') return i;
     }
     return 0;

@@ -40,7 +40,7 @@ static void *buyer_run(void *argument) {
     return NULL;
 }
 
-static int64_t sold_of(struct buyer *buyers, unsigned count, int64_t *turned_away) {
+static int64_t local_sold_of(struct buyer *buyers, unsigned count, int64_t *turned_away) {
     int64_t sold = 0;
     *turned_away = 0;
     for (unsigned i = 0; i < count; i++) {
@@ -51,11 +51,11 @@ static int64_t sold_of(struct buyer *buyers, unsigned count, int64_t *turned_awa
 }
 
 /* Shows the sale until half a second after the last unit was sold, so that many calls come too late. */
-static void watch(struct buyer *buyers, unsigned count) {
+static void local_watch(struct buyer *buyers, unsigned count) {
     int64_t begun_ms = moment_mono_ms(), sold_out_ms = 0, shown_ms = begun_ms, turned_away;
     for (;;) {
         stop_wait(-1, 50);
-        int64_t sold = sold_of(buyers, count, &turned_away), now_ms = moment_mono_ms();
+        int64_t sold = local_sold_of(buyers, count, &turned_away), now_ms = moment_mono_ms();
         if (sold_out_ms == 0 && turned_away > 0) sold_out_ms = now_ms;
         bool over =
             stop_signal() != 0 || now_ms - begun_ms > SALE_MS || (sold_out_ms > 0 && now_ms - sold_out_ms > 500);
@@ -90,10 +90,10 @@ int demo_local(unsigned threads) {
         buyers[started].family = shop.sale;
         if (pthread_create(&buyers[started].thread, NULL, buyer_run, &buyers[started]) != 0) break;
     }
-    if (started > 0) watch(buyers, started);
+    if (started > 0) local_watch(buyers, started);
     atomic_store(&sale_over, 1);
     for (unsigned i = 0; i < started; i++) pthread_join(buyers[i].thread, NULL);
-    int64_t turned_away, sold = sold_of(buyers, started, &turned_away);
+    int64_t turned_away, sold = local_sold_of(buyers, started, &turned_away);
     bool agree = started > 0 && books_agree(shop.sale, sold);
     tw_close(shop.engine, 0);
     return agree && fflush(stdout) == 0 ? EXIT_DONE : EXIT_TROUBLE;

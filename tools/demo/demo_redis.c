@@ -107,7 +107,7 @@ static bool listens(const struct demo_server *server) {
     return answer;
 }
 
-static bool start(struct demo_server *server) {
+static bool redis_start(struct demo_server *server) {
     pid_t parent = getpid(), pid = fork();
     if (pid == 0) child_run(server, parent);
     if (pid < 0) {
@@ -131,7 +131,7 @@ static bool start(struct demo_server *server) {
 bool demo_redis_start(struct demo_redis *redis) {
     bool all = true;
     for (unsigned i = 0; i < redis->count; i++)
-        if (redis->servers[i].pid == 0) all = start(&redis->servers[i]) && all;
+        if (redis->servers[i].pid == 0) all = redis_start(&redis->servers[i]) && all;
     return all;
 }
 

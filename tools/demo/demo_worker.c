@@ -64,7 +64,7 @@ bool demo_open(const char *redis_url, struct demo_shop *shop) {
     return false;
 }
 
-static void pause_ms(long ms) {
+static void worker_pause_ms(long ms) {
     struct timespec span = {.tv_sec = 0, .tv_nsec = ms * 1000000};
     nanosleep(&span, NULL);
 }
@@ -106,12 +106,12 @@ static void *visitor_run(void *argument) {
     while (atomic_load(&visitor->board->order) == DEMO_WORK) {
         visit_pages(visitor);
         buy_phones(visitor);
-        pause_ms(PAUSE_MS);
+        worker_pause_ms(PAUSE_MS);
     }
     return NULL;
 }
 
-static void publish(struct demo_engine *shown, const struct demo_shop *shop) {
+static void worker_publish(struct demo_engine *shown, const struct demo_shop *shop) {
     tw_stats stats;
     tw_reading sale;
     for (unsigned page = 0; page < DEMO_PAGES; page++) {
@@ -127,7 +127,8 @@ static void publish(struct demo_engine *shown, const struct demo_shop *shop) {
 }
 
 /* Counts until the board says DEMO_STOP, then sends the remaining counts. */
-static int work(struct demo_board *board, struct demo_engine *shown, unsigned threads, const struct demo_shop *shop) {
+static int worker_work(struct demo_board *board, struct demo_engine *shown, unsigned threads,
+                       const struct demo_shop *shop) {
     struct visitor visitors[DEMO_THREADS_MAX];
     unsigned started = 0;
     atomic_store(&shown->state, DEMO_WORKING);
@@ -137,12 +138,12 @@ static int work(struct demo_board *board, struct demo_engine *shown, unsigned th
         if (pthread_create(&visitors[started].thread, NULL, visitor_run, &visitors[started]) != 0) break;
     }
     while (atomic_load(&board->order) == DEMO_WORK) {
-        publish(shown, shop);
-        pause_ms(PUBLISH_MS);
+        worker_publish(shown, shop);
+        worker_pause_ms(PUBLISH_MS);
     }
     for (unsigned i = 0; i < started; i++) pthread_join(visitors[i].thread, NULL);
     tw_status status = tw_flush(shop->engine, DRAIN_MS);
-    publish(shown, shop);
+    worker_publish(shown, shop);
     tw_status closed = tw_close(shop->engine, 2000);
     bool drained = status == TW_OK && closed == TW_OK;
     atomic_store(&shown->state, drained ? DEMO_DRAINED : DEMO_NOT_DRAINED);
@@ -171,5 +172,5 @@ int demo_worker_main(int argc, char **argv) {
         return EXIT_TROUBLE;
     }
     (void)tw_lease_warm(shop.sale, tw_str(DEMO_ITEM), DEMO_STOCK); /* before the sale begins */
-    return work(board, shown, (unsigned)threads, &shop);
+    return worker_work(board, shown, (unsigned)threads, &shop);
 }

@@ -65,7 +65,7 @@ static bool take_number(const struct option_rule *rule, void *into, const char *
            usage(into, rule->takes, given) == EXIT_DONE;
 }
 
-static bool take_interval(const struct option_rule *rule, void *into, const char *given) {
+static bool top_take_interval(const struct option_rule *rule, void *into, const char *given) {
     struct request *request = into;
     return (text_span(given, &request->interval_ms) && request->interval_ms > 0) ||
            usage(request, rule->takes, given) == EXIT_DONE;
@@ -80,7 +80,7 @@ static bool take_interval(const struct option_rule *rule, void *into, const char
 static const struct option_rule top_rules[] = {
     OPTION_TEXT("family", struct request, family),
     KEYS,
-    {.name = "interval", .take = take_interval, .takes = "--interval is a span such as 2s or 1m, not"},
+    {.name = "interval", .take = top_take_interval, .takes = "--interval is a span such as 2s or 1m, not"},
     OPTION_FLAG("once", struct request, once),
     OPTION_FLAG("json", struct request, json),
     OPTIONS_END};
@@ -169,7 +169,7 @@ static int print_view(const struct request *request, const struct top_view *view
 
 /* Sleeps for the rest of the interval, and at least four times as long as the look took. Returns false if a signal
  * came. */
-static bool sleep_until_next(int64_t began_ms, int64_t interval_ms) {
+static bool top_sleep_until_next(int64_t began_ms, int64_t interval_ms) {
     int64_t now_ms = moment_mono_ms(), rested_ms = now_ms + 4 * (now_ms - began_ms);
     return stop_sleep_until(rested_ms > began_ms + interval_ms ? rested_ms : began_ms + interval_ms);
 }
@@ -193,7 +193,7 @@ static int run_plain(const struct request *request, char family[65]) {
         watched_free(&before);
         before = now;
         now = (struct watched){0};
-        if (status == EXIT_DONE && !sleep_until_next(began_ms, interval_ms)) status = EXIT_SIGNAL + stop_signal();
+        if (status == EXIT_DONE && !top_sleep_until_next(began_ms, interval_ms)) status = EXIT_SIGNAL + stop_signal();
     }
     watched_free(&before);
     watched_free(&now);
@@ -212,7 +212,7 @@ struct watching {
     bool gone;                  /* the engine does not answer; `now` is its last answer */
 };
 
-static void choose(const struct watched *now, char family[65], int step) {
+static void top_choose(const struct watched *now, char family[65], int step) {
     for (size_t i = 0; i < now->family_count; i++) {
         if (strcmp(now->families[i].name, family) != 0) continue;
         size_t next = step < 0 ? (i > 0 ? i - 1 : 0) : (i + 1 < now->family_count ? i + 1 : i);
@@ -276,7 +276,7 @@ static bool attend(struct watching *watching, int64_t began_ms) {
         if (key == TOP_QUIT) return false;
         if (key == TOP_RESIZED) draw(watching, &watching->now);
         if (key == TOP_UP || key == TOP_DOWN) {
-            choose(&watching->now, watching->family, key == TOP_UP ? -1 : 1);
+            top_choose(&watching->now, watching->family, key == TOP_UP ? -1 : 1);
             draw_chosen(watching);
             until_ms = rested_ms;
         }

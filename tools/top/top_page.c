@@ -54,13 +54,13 @@ static void put_grouped(struct page *page, int64_t number) {
     sink_grouped(&page->line, number, 0);
 }
 
-static void put_figure(struct page *page, const struct top_view *view, const char *label, const char *stat) {
+static void page_put_figure(struct page *page, const struct top_view *view, const char *label, const char *stat) {
     page_put(page, "%s ", label);
     put_grouped(page, stat_of(view, stat));
     page_put(page, "  ");
 }
 
-static void put_rate(struct page *page, const struct top_view *view, const char *stat, const char *unit) {
+static void page_put_rate(struct page *page, const struct top_view *view, const char *stat, const char *unit) {
     double rate;
     if (!top_rate(view, stat, &rate)) return;
     put_grouped(page, (int64_t)(rate + 0.5));
@@ -116,9 +116,9 @@ static void draw_head(struct page *page, const struct top_view *view) {
     page_put(page, "Adds    ");
     put_grouped(page, stat_of(view, "increments"));
     page_put(page, "  ");
-    put_rate(page, view, "increments", "adds");
-    put_figure(page, view, "late", "late_increments");
-    if (stat_of(view, "hooks_again") != 0) put_figure(page, view, "hooks asked again", "hooks_again");
+    page_put_rate(page, view, "increments", "adds");
+    page_put_figure(page, view, "late", "late_increments");
+    if (stat_of(view, "hooks_again") != 0) page_put_figure(page, view, "hooks asked again", "hooks_again");
     page_end_line(page, PAGE_PLAIN);
 }
 
@@ -132,10 +132,10 @@ static void draw_memory(struct page *page, const struct top_view *view) {
     page_put(page, " of ");
     put_bytes(page, most);
     page_put(page, " (%.0f %%)  ", most > 0 ? 100.0 * (double)used / (double)most : 0);
-    if (stat_of(view, "overflow_increments") != 0) put_figure(page, view, "overflowed", "overflow_increments");
-    if (stat_of(view, "rejected_increments") != 0) put_figure(page, view, "refused", "rejected_increments");
-    put_figure(page, view, "counters", "entries");
-    put_figure(page, view, "windows", "generations");
+    if (stat_of(view, "overflow_increments") != 0) page_put_figure(page, view, "overflowed", "overflow_increments");
+    if (stat_of(view, "rejected_increments") != 0) page_put_figure(page, view, "refused", "rejected_increments");
+    page_put_figure(page, view, "counters", "entries");
+    page_put_figure(page, view, "windows", "generations");
     page_end_line(page, overflows || stat_of(view, "memory_usable_bytes") <= most / 5 ? PAGE_ALARM : PAGE_PLAIN);
 }
 
@@ -159,11 +159,11 @@ static void draw_redis(struct page *page, const struct top_view *view) {
         put_span(page, stat_of(view, "sync_age_ms"));
         page_put(page, " ago  ");
     }
-    put_figure(page, view, "unsent keys", "unsent_keys");
-    put_rate(page, view, "batches_ok", "batches");
-    put_figure(page, view, "engines", "live_engines");
-    if (stat_of(view, "stores") > 1) put_figure(page, view, "stores", "stores");
-    if (stat_of(view, "stores_away") > 0) put_figure(page, view, "stores away", "stores_away");
+    page_put_figure(page, view, "unsent keys", "unsent_keys");
+    page_put_rate(page, view, "batches_ok", "batches");
+    page_put_figure(page, view, "engines", "live_engines");
+    if (stat_of(view, "stores") > 1) page_put_figure(page, view, "stores", "stores");
+    if (stat_of(view, "stores_away") > 0) page_put_figure(page, view, "stores away", "stores_away");
     page_end_line(page, connected && stat_of(view, "stores_away") == 0 ? PAGE_PLAIN : PAGE_ALARM);
 }
 
@@ -188,7 +188,7 @@ static void draw_trouble(struct page *page, const struct top_view *view) {
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (stat_of(view, all[i].stat) == 0) continue;
         page_put(page, any ? "" : "Trouble ");
-        put_figure(page, view, all[i].label, all[i].stat);
+        page_put_figure(page, view, all[i].label, all[i].stat);
         any = true;
     }
     if (any) page_end_line(page, PAGE_ALARM);
@@ -231,13 +231,13 @@ static struct columns columns_of(const struct page *page, const struct top_view 
     return columns;
 }
 
-static void put_number(struct page *page, int64_t number, size_t width) {
+static void page_put_number(struct page *page, int64_t number, size_t width) {
     page_put(page, " ");
     sink_grouped(&page->line, number, width);
 }
 
 /* A name that is longer than its column is cut, so that the numbers are not. */
-static void put_name(struct page *page, const char *name, size_t width) {
+static void page_put_name(struct page *page, const char *name, size_t width) {
     size_t used, size = page_fitting(name, strlen(name), width, &used);
     bool is_cut = page->width != 0 && size < strlen(name);
     if (is_cut) size = page_fitting(name, strlen(name), width - 1, &used);
@@ -255,13 +255,13 @@ static void draw_family(struct page *page, const struct top_view *view, const st
     const struct watched_family *before = view->before != NULL ? watched_family(view->before, family->name) : NULL;
     top_window_text(family, window);
     page_put(page, selected ? "> " : "  ");
-    put_name(page, family->name, columns->name);
+    page_put_name(page, family->name, columns->name);
     page_put(page, " %-8s %7s", family->kind, window);
-    put_number(page, family->keys, columns->counters);
-    put_number(page, family->windows, columns->windows);
+    page_put_number(page, family->keys, columns->counters);
+    page_put_number(page, family->windows, columns->windows);
     if (family->admitted != 0 || family->denied != 0 || family->shadow_denied != 0) {
-        put_number(page, family->admitted, columns->admitted);
-        put_number(page, family->denied + family->shadow_denied, columns->denied);
+        page_put_number(page, family->admitted, columns->admitted);
+        page_put_number(page, family->denied + family->shadow_denied, columns->denied);
         if (before != NULL && rate_of(view, family->denied, before->denied, &rate)) page_put(page, "  %.0f/s", rate);
     }
     page_end_line(page, selected ? PAGE_REVERSED : PAGE_PLAIN);

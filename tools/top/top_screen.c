@@ -15,7 +15,7 @@ bool top_screen_is_built(void) {
     return true;
 }
 
-static void measure(struct top_screen *screen) {
+static void screen_measure(struct top_screen *screen) {
     int height, width;
     getmaxyx(stdscr, height, width);
     screen->height = height > 0 ? (size_t)height : 1;
@@ -32,7 +32,7 @@ bool top_screen_begin(struct top_screen *screen) {
     (void)curs_set(0);
     timeout(0);
     if (has_colors() && start_color() == OK && use_default_colors() == OK) (void)init_pair(1, COLOR_RED, -1);
-    measure(screen);
+    screen_measure(screen);
     return true;
 }
 
@@ -62,7 +62,7 @@ static bool is_resized(struct top_screen *screen) {
     if (size.ws_row == screen->height && size.ws_col == screen->width) return false;
     (void)resizeterm(size.ws_row, size.ws_col);
     (void)clear();
-    measure(screen);
+    screen_measure(screen);
     return true;
 }
 

@@ -48,7 +48,7 @@ struct request {
     size_t pattern_count;
 };
 
-static bool take_interval(const struct option_rule *rule, void *into, const char *given) {
+static bool exporter_take_interval(const struct option_rule *rule, void *into, const char *given) {
     struct request *request = into;
     (void)rule;
     if (text_span(given, &request->interval_ms) && request->interval_ms > 0) return true;
@@ -58,10 +58,10 @@ static bool take_interval(const struct option_rule *rule, void *into, const char
 
 static const struct option_rule rules[] = {
     OPTION_TEXT("listen", struct request, listen), OPTION_TEXT("textfile", struct request, textfile),
-    OPTION_OTHER("interval", take_interval), OPTION_FLAG("once", struct request, once), OPTIONS_END};
+    OPTION_OTHER("interval", exporter_take_interval), OPTION_FLAG("once", struct request, once), OPTIONS_END};
 
 /* Returns -1 to continue, otherwise the exit status. */
-static int read_options(struct request *request, int argc, char **argv) {
+static int exporter_read_options(struct request *request, int argc, char **argv) {
     int status = options_read(argc, argv, rules, help, NULL, request);
     if (status >= 0) return status;
     request->patterns = argv + optind;
@@ -89,7 +89,7 @@ static bool write_file(const char *path, const struct sink *page) {
 }
 
 /* One page into the file. False means a signal, or the file could not be written; then it stays as it was. */
-static bool write_page(const struct request *request, struct exporter *exporter, size_t *answered) {
+static bool exporter_write_page(const struct request *request, struct exporter *exporter, size_t *answered) {
     struct sink page;
     if (!sink_open(&page, -1)) return false;
     *answered = exporter_run(exporter, &page);
@@ -104,7 +104,7 @@ static int run_textfile(const struct request *request) {
     bool goes_on = true, written = true;
     while (goes_on) {
         int64_t until_ms = moment_mono_ms() + request->interval_ms;
-        written = write_page(request, &exporter, &answered);
+        written = exporter_write_page(request, &exporter, &answered);
         goes_on = written && !request->once && stop_sleep_until(until_ms);
     }
     exporter_free(&exporter);
@@ -178,7 +178,7 @@ static int run_http(const struct request *request) {
 
 int exporter_main(int argc, char **argv) {
     struct request request = {.interval_ms = INTERVAL_MS};
-    int status = read_options(&request, argc, argv);
+    int status = exporter_read_options(&request, argc, argv);
     if (status >= 0) return status;
     if (!stop_begin()) return EXIT_TROUBLE;
     if (request.textfile != NULL) return run_textfile(&request);

@@ -55,7 +55,7 @@ static void body_leave(struct body *body) {
     free(body);
 }
 
-static void end(struct client *client) {
+static void http_end(struct client *client) {
     close(client->fd);
     body_leave(client->body);
     client->body = NULL;
@@ -83,7 +83,7 @@ static void send_more(struct server *server, struct client *client) {
         if (sent < 0 && errno == EINTR) continue;
         if (sent < 0 && errno == EAGAIN) return;
         if (sent < 0) {
-            end(client);
+            http_end(client);
             return;
         }
         client->sent += (size_t)sent;
@@ -91,7 +91,7 @@ static void send_more(struct server *server, struct client *client) {
     struct epoll_event wanted = {.events = EPOLLIN, .data.ptr = client};
     go_to(client, HANGS_UP);
     if (shutdown(client->fd, SHUT_WR) != 0 || epoll_ctl(server->epoll, EPOLL_CTL_MOD, client->fd, &wanted) != 0)
-        end(client);
+        http_end(client);
 }
 
 /* `body` is left out for HEAD, its size is not. */
@@ -108,7 +108,7 @@ static void answer(struct server *server, struct client *client, const char *sta
         body->users++;
     }
     if (epoll_ctl(server->epoll, EPOLL_CTL_MOD, client->fd, &wanted) != 0) {
-        end(client);
+        http_end(client);
         return;
     }
     go_to(client, TAKES);
@@ -129,7 +129,7 @@ static struct body *body_new(void) {
 static void answer_text(struct server *server, struct client *client, const char *status, const char *text) {
     struct body *body = body_new();
     if (body == NULL) {
-        end(client);
+        http_end(client);
         return;
     }
     sink_text(&body->text, text);
@@ -139,7 +139,7 @@ static void answer_text(struct server *server, struct client *client, const char
 
 /* ---- the page ---- */
 
-static void round_end(struct server *server, struct sink *out) {
+static void http_round_end(struct server *server, struct sink *out) {
     (void)epoll_ctl(server->epoll, EPOLL_CTL_DEL, exporter_fd(server->round), NULL);
     (void)exporter_end(server->exporter, server->round, out);
     server->round = NULL;
@@ -149,13 +149,13 @@ static void round_end(struct server *server, struct sink *out) {
 static void answer_page(struct server *server) {
     int64_t began_ms = moment_mono_ms();
     struct body *page = body_new();
-    round_end(server, page != NULL ? &page->text : NULL);
+    http_round_end(server, page != NULL ? &page->text : NULL);
     for (size_t i = 0; i < CLIENTS_MAX; i++) server->clients[i].deadline_ms += moment_mono_ms() - began_ms;
     for (size_t i = 0; i < CLIENTS_MAX; i++) {
         struct client *client = &server->clients[i];
         if (client->fd < 0 || client->state != WAITS) continue;
         if (stop_signal() != 0)
-            end(client);
+            http_end(client);
         else if (page == NULL || page->text.error != 0)
             answer_text(server, client, "500 Internal Server Error", "no memory\n");
         else
@@ -171,7 +171,7 @@ static void want_page(struct server *server, struct client *client) {
         server->round = exporter_begin(server->exporter);
         wanted.data.ptr = server;
         if (server->round != NULL && epoll_ctl(server->epoll, EPOLL_CTL_ADD, exporter_fd(server->round), &wanted) != 0)
-            round_end(server, NULL);
+            http_round_end(server, NULL);
     }
     if (server->round == NULL || epoll_ctl(server->epoll, EPOLL_CTL_MOD, client->fd, &nothing) != 0) {
         answer_text(server, client, "500 Internal Server Error", "no memory, or no descriptor\n");
@@ -215,7 +215,7 @@ static void read_more(struct server *server, struct client *client) {
     ssize_t got = recv(client->fd, client->head + client->used, HEAD_BYTES_MAX - client->used, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got <= 0) {
-        end(client);
+        http_end(client);
         return;
     }
     client->used += (size_t)got;
@@ -228,13 +228,13 @@ static void read_more(struct server *server, struct client *client) {
 static void read_to_the_end(struct client *client) {
     char rest[4096];
     ssize_t got = recv(client->fd, rest, sizeof rest, 0);
-    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) end(client);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) http_end(client);
 }
 
 static void step(struct server *server, struct client *client) {
     switch (client->state) {
     case READS: read_more(server, client); return;
-    case WAITS: end(client); return; /* it has hung up */
+    case WAITS: http_end(client); return; /* it has hung up */
     case TAKES: send_more(server, client); return;
     case HANGS_UP: read_to_the_end(client); return;
     }
@@ -249,7 +249,7 @@ static bool takes(const struct client *client) {
 /* Returns a free place. Otherwise it is the place of the client that was answered or has sent no request yet, and had
  * the longest time for it. Otherwise it is that of a client that has its page and does not read it, and otherwise that
  * of any client. */
-static struct client *place(struct server *server) {
+static struct client *http_place(struct server *server) {
     struct client *oldest = &server->clients[0];
     for (size_t i = 0; i < CLIENTS_MAX; i++) {
         struct client *client = &server->clients[i];
@@ -260,7 +260,7 @@ static struct client *place(struct server *server) {
                                                                 : client->number < oldest->number;
         if (worth < least || (worth == least && older)) oldest = client;
     }
-    end(oldest);
+    http_end(oldest);
     return oldest;
 }
 
@@ -270,13 +270,13 @@ static void accept_one(struct server *server) {
         if (errno == EMFILE || errno == ENFILE) (void)stop_sleep_until(moment_mono_ms() + ACCEPT_AGAIN_MS);
         return;
     }
-    struct client *client = place(server);
+    struct client *client = http_place(server);
     struct epoll_event wanted = {.events = EPOLLIN, .data.ptr = client};
     client->fd = fd;
     client->used = client->sent = 0;
     client->number = server->accepted++;
     go_to(client, READS);
-    if (epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &wanted) != 0) end(client);
+    if (epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &wanted) != 0) http_end(client);
 }
 
 /* Drops the clients whose time has ended. A client that waits for the page has the engines' time. Returns how long the
@@ -287,7 +287,7 @@ static int drop_late(struct server *server) {
         struct client *client = &server->clients[i];
         if (client->fd < 0 || client->state == WAITS) continue;
         if (client->deadline_ms <= now_ms)
-            end(client);
+            http_end(client);
         else if (left_ms < 0 || client->deadline_ms - now_ms < left_ms)
             left_ms = client->deadline_ms - now_ms;
     }
@@ -297,7 +297,7 @@ static int drop_late(struct server *server) {
 }
 
 /* Handles one client at a time, and the listener last, so that no event belongs to a client that has gone. */
-static void serve(struct server *server) {
+static void http_serve(struct server *server) {
     struct epoll_event events[CLIENTS_MAX + 1];
     int count = epoll_wait(server->epoll, events, CLIENTS_MAX + 1, 0);
     bool comes = false;
@@ -320,12 +320,12 @@ bool exporter_http_serve(int listener, struct exporter *exporter) {
     for (size_t i = 0; i < CLIENTS_MAX; i++) server.clients[i].fd = -1;
     bool begun = epoll_ctl(server.epoll, EPOLL_CTL_ADD, listener, &wanted) == 0;
     while (begun && stop_signal() == 0) {
-        if (stop_wait(server.epoll, drop_late(&server))) serve(&server);
+        if (stop_wait(server.epoll, drop_late(&server))) http_serve(&server);
         if (server.round != NULL && exporter_step(server.round)) answer_page(&server);
     }
-    if (server.round != NULL) round_end(&server, NULL);
+    if (server.round != NULL) http_round_end(&server, NULL);
     for (size_t i = 0; i < CLIENTS_MAX; i++)
-        if (server.clients[i].fd >= 0) end(&server.clients[i]);
+        if (server.clients[i].fd >= 0) http_end(&server.clients[i]);
     close(server.epoll);
     return begun;
 }

@@ -57,7 +57,7 @@ static bool block_take(const char **at, struct block *block) {
 }
 
 /* The samples of a histogram have suffixes. */
-static bool is_of(struct exporter_text sample, struct exporter_text metric) {
+static bool page_is_of(struct exporter_text sample, struct exporter_text metric) {
     static const char *const suffixes[] = {"", "_bucket", "_count", "_sum"};
     if (sample.size < metric.size || memcmp(sample.at, metric.at, metric.size) != 0) return false;
     struct exporter_text rest = {sample.at + metric.size, sample.size - metric.size};
@@ -79,7 +79,7 @@ static bool block_is_sound(const struct block *block, size_t *lines) {
     if (!exporter_type_read(block->head, end_of_line(block->head), &name) || !is_own(name)) return false;
     for (const char *at = block->samples; at < block->end; at = end_of_line(at) + 1) {
         if (++*lines > EXPORTER_LINES_MAX || !exporter_sample_read(at, end_of_line(at), &sample)) return false;
-        if (!is_of(sample.name, name)) return false;
+        if (!page_is_of(sample.name, name)) return false;
     }
     return true;
 }
@@ -106,14 +106,14 @@ struct blocks {
     bool failed;
 };
 
-static size_t hash_of(struct exporter_text name) {
+static size_t page_hash_of(struct exporter_text name) {
     uint64_t hash = text_hash(TEXT_HASH_BEGIN, name.at, name.size);
     return (size_t)(hash ^ hash >> 32);
 }
 
 /* The slot of a name. It has the first block, or is free. A quarter of the slots is free, at least. */
-static size_t *slot_of(const struct blocks *blocks, struct exporter_text name) {
-    size_t at = hash_of(name) & (blocks->slot_count - 1);
+static size_t *page_slot_of(const struct blocks *blocks, struct exporter_text name) {
+    size_t at = page_hash_of(name) & (blocks->slot_count - 1);
     while (blocks->slots[at] != NONE && !exporter_same(blocks->all[blocks->slots[at]].name, name))
         at = (at + 1) & (blocks->slot_count - 1);
     return &blocks->slots[at];
@@ -125,7 +125,7 @@ static void slots_fill(struct blocks *blocks) {
     blocks->failed = blocks->failed || blocks->slots == NULL;
     for (size_t i = 0; !blocks->failed && i < blocks->slot_count; i++) blocks->slots[i] = NONE;
     for (size_t i = 0; !blocks->failed && i < blocks->count; i++)
-        if (blocks->all[i].is_first) *slot_of(blocks, blocks->all[i].name) = i;
+        if (blocks->all[i].is_first) *page_slot_of(blocks, blocks->all[i].name) = i;
 }
 
 static void blocks_grow(struct blocks *blocks) {
@@ -141,7 +141,7 @@ static void blocks_grow(struct blocks *blocks) {
 static void block_add(struct blocks *blocks, const struct block *block) {
     if (blocks->count == blocks->room) blocks_grow(blocks);
     if (blocks->failed) return;
-    size_t *slot = slot_of(blocks, block->name), number = blocks->count++;
+    size_t *slot = page_slot_of(blocks, block->name), number = blocks->count++;
     struct block *added = &blocks->all[number];
     *added = *block;
     added->last = number;
@@ -211,7 +211,7 @@ static void put_sample(struct sink *out, const char *line, const char *socket) {
 }
 
 /* TYPE, and the text of HELP of this metric. */
-static void put_head(struct sink *out, const struct block *block) {
+static void page_put_head(struct sink *out, const struct block *block) {
     const char *end = end_of_line(block->head) + 1;
     sink_bytes(out, block->head, (size_t)(end - block->head));
     for (const char *at = end; at < block->samples; at = end) {
@@ -235,7 +235,7 @@ void exporter_join(const struct exporter_source *sources, size_t count, struct s
     if (blocks.failed) out->error = ENOMEM;
     for (size_t i = 0; i < blocks.count && !blocks.failed; i++) {
         if (!blocks.all[i].is_first) continue;
-        put_head(out, &blocks.all[i]);
+        page_put_head(out, &blocks.all[i]);
         for (size_t one = i; one != NONE && stop_signal() == 0; one = blocks.all[one].next) {
             const struct block *part = &blocks.all[one];
             for (const char *at = part->samples; at < part->end; at = end_of_line(at) + 1)

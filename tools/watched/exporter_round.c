@@ -48,7 +48,7 @@ struct exporter_round {
 
 /* ---- which sockets ---- */
 
-static uint64_t hash_of(const char *path) {
+static uint64_t round_hash_of(const char *path) {
     return text_hash(TEXT_HASH_BEGIN, path, strlen(path));
 }
 
@@ -74,8 +74,8 @@ static int compare_paths(const void *a, const void *b) {
     return strcmp(((const struct ask *)a)->path, ((const struct ask *)b)->path);
 }
 
-static bool is_known(const struct exporter *exporter, const char *path) {
-    uint64_t hash = hash_of(path);
+static bool round_is_known(const struct exporter *exporter, const char *path) {
+    uint64_t hash = round_hash_of(path);
     for (size_t i = 0; i < exporter->known_count; i++)
         if (exporter->known[i] == hash) return true;
     return false;
@@ -101,7 +101,7 @@ static bool find_all(const struct exporter *exporter, struct exporter_round *rou
         bool has_folder = strncmp(path, patterns[0], round->folder) == 0;
         round->asks[round->count++] = (struct ask){.path = path,
                                                    .label = has_folder ? path + round->folder : path,
-                                                   .is_known = exporter->is_patient || is_known(exporter, path),
+                                                   .is_known = exporter->is_patient || round_is_known(exporter, path),
                                                    .fd = -1};
     }
     return true;
@@ -179,7 +179,7 @@ static void ask_read(struct exporter_round *round, struct ask *ask) {
 
 /* ---- all of them ---- */
 
-static int64_t deadline_of(const struct exporter_round *round, const struct ask *ask) {
+static int64_t round_deadline_of(const struct exporter_round *round, const struct ask *ask) {
     return ask->began_ms + (ask->is_known || round->answered == 0 ? KNOWN_MS : OTHER_MS);
 }
 
@@ -214,7 +214,7 @@ int exporter_wait_ms(const struct exporter_round *round) {
     for (size_t i = 0; i < round->asked; i++) {
         const struct ask *ask = &round->asks[i];
         if (ask->state == ENDED) continue;
-        int64_t wakes_ms = ask->state == CONNECTS ? now_ms + QUEUE_FULL_MS : deadline_of(round, ask);
+        int64_t wakes_ms = ask->state == CONNECTS ? now_ms + QUEUE_FULL_MS : round_deadline_of(round, ask);
         if (wakes_ms < next_ms) next_ms = wakes_ms;
     }
     return round->ended == round->count || next_ms <= now_ms ? 0 : (int)(next_ms - now_ms);
@@ -228,7 +228,7 @@ bool exporter_step(struct exporter_round *round) {
     for (size_t i = 0; i < round->asked; i++) {
         struct ask *ask = &round->asks[i];
         if (ask->state == CONNECTS) ask_connect(round, ask);
-        if (ask->state != ENDED && now_ms >= deadline_of(round, ask)) ask_end(round, ask, false);
+        if (ask->state != ENDED && now_ms >= round_deadline_of(round, ask)) ask_end(round, ask, false);
     }
     more_begin(round);
     return round->ended == round->count;
@@ -268,7 +268,7 @@ static void known_set(struct exporter *exporter, const struct exporter_round *ro
     exporter->known_count = 0;
     exporter->known = calloc(round->answered + 1, sizeof *exporter->known);
     for (size_t i = 0; exporter->known != NULL && i < round->count; i++)
-        if (round->asks[i].answered) exporter->known[exporter->known_count++] = hash_of(round->asks[i].path);
+        if (round->asks[i].answered) exporter->known[exporter->known_count++] = round_hash_of(round->asks[i].path);
 }
 
 size_t exporter_end(struct exporter *exporter, struct exporter_round *round, struct sink *out) {

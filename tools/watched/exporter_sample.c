@@ -7,18 +7,18 @@ bool exporter_same(struct exporter_text a, struct exporter_text b) {
     return a.size == b.size && memcmp(a.at, b.at, a.size) == 0;
 }
 
-static bool is_letter(char byte) {
+static bool sample_is_letter(char byte) {
     return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || byte == '_';
 }
 
-static bool is_digit(char byte) {
+static bool sample_is_digit(char byte) {
     return byte >= '0' && byte <= '9';
 }
 
 /* Reads the name at `*at`, which moves behind it. The name is empty if there is none. */
 static struct exporter_text name_take(const char **at, const char *end) {
     struct exporter_text name = {*at, 0};
-    while (*at < end && (is_letter(**at) || (name.size > 0 && is_digit(**at)))) {
+    while (*at < end && (sample_is_letter(**at) || (name.size > 0 && sample_is_digit(**at)))) {
         (*at)++;
         name.size++;
     }
@@ -66,15 +66,15 @@ static bool is_number(struct exporter_text text) {
     for (size_t word = 0; word < sizeof words / sizeof *words; word++)
         if (exporter_same(text, (struct exporter_text){words[word], strlen(words[word])})) return true;
     if (text.size > 0 && (text.at[0] == '-' || text.at[0] == '+')) i++;
-    for (bool point = false; i < text.size && (is_digit(text.at[i]) || (text.at[i] == '.' && !point)); i++) {
+    for (bool point = false; i < text.size && (sample_is_digit(text.at[i]) || (text.at[i] == '.' && !point)); i++) {
         point = point || text.at[i] == '.';
-        digits += is_digit(text.at[i]);
+        digits += sample_is_digit(text.at[i]);
     }
     if (digits == 0 || i == text.size) return digits > 0;
     if (text.at[i++] != 'e') return false;
     if (i < text.size && (text.at[i] == '-' || text.at[i] == '+')) i++;
     size_t from = i;
-    while (i < text.size && is_digit(text.at[i])) i++;
+    while (i < text.size && sample_is_digit(text.at[i])) i++;
     return i == text.size && i > from;
 }
 

@@ -19,7 +19,7 @@
 
 /* ---- asking ---- */
 
-static char *refuse(int fd, char *bytes, char *why, size_t why_size, const char *what) {
+static char *watched_refuse(int fd, char *bytes, char *why, size_t why_size, const char *what) {
     if (fd >= 0) close(fd);
     free(bytes);
     (void)snprintf(why, why_size, "%s", what);
@@ -46,7 +46,7 @@ static int connect_to(const char *path, int64_t patience_ms) {
 }
 
 /* Returns how many bytes came, 0 at the end, or -1 if the time is over, the connection is broken, or a signal came. */
-static ssize_t receive(int fd, char *out, size_t size, int64_t until_ms) {
+static ssize_t watched_receive(int fd, char *out, size_t size, int64_t until_ms) {
     for (int64_t left_ms; stop_signal() == 0 && (left_ms = until_ms - moment_mono_ms()) > 0;) {
         if (!stop_wait(fd, (int)left_ms)) continue;
         ssize_t got = read(fd, out, size);
@@ -68,18 +68,19 @@ char *watched_ask(const char *path, const char *request, int64_t patience_ms, si
         return NULL;
     }
     char *bytes = malloc(room);
-    if (bytes == NULL) return refuse(fd, NULL, why, why_size, "no memory");
+    if (bytes == NULL) return watched_refuse(fd, NULL, why, why_size, "no memory");
     memcpy(bytes, request, length); /* in one piece, because the engine may close at its end */
     bytes[length] = '\n';
     if (send(fd, bytes, length + 1, MSG_NOSIGNAL) != (ssize_t)length + 1)
-        return refuse(fd, bytes, why, why_size, "the engine has closed the connection");
-    for (ssize_t got; (got = receive(fd, bytes + used, room - used - 1, until_ms)) != 0;) {
+        return watched_refuse(fd, bytes, why, why_size, "the engine has closed the connection");
+    for (ssize_t got; (got = watched_receive(fd, bytes + used, room - used - 1, until_ms)) != 0;) {
         if (got < 0)
-            return refuse(fd, bytes, why, why_size, stop_came() ? "interrupted" : "no whole answer came in time");
+            return watched_refuse(fd, bytes, why, why_size,
+                                  stop_came() ? "interrupted" : "no whole answer came in time");
         used += (size_t)got;
         if (room - used > 1) continue;
         char *larger = room < ANSWER_BYTES_MAX ? realloc(bytes, room * 2) : NULL;
-        if (larger == NULL) return refuse(fd, bytes, why, why_size, "the answer is too long");
+        if (larger == NULL) return watched_refuse(fd, bytes, why, why_size, "the answer is too long");
         bytes = larger;
         room *= 2;
     }
@@ -92,7 +93,7 @@ char *watched_ask(const char *path, const char *request, int64_t patience_ms, si
 /* ---- taking answers apart ---- */
 
 /* Returns the next line, ended by a NUL, or NULL if no whole line is left. */
-static char *next_line(char **at) {
+static char *watched_next_line(char **at) {
     char *line = *at, *end = strchr(line, '\n');
     if (end == NULL) return NULL;
     *end = '\0';
@@ -100,7 +101,7 @@ static char *next_line(char **at) {
     return line;
 }
 
-static size_t split(char *line, char *words[WORDS_MAX]) {
+static size_t watched_split(char *line, char *words[WORDS_MAX]) {
     size_t count = 0;
     for (char *at = line; at != NULL && count < WORDS_MAX; count++) {
         words[count] = at;
@@ -117,16 +118,16 @@ static bool number(const char *word, int64_t *out) {
     return end != word && *end == '\0' && errno == 0;
 }
 
-static int hex(char digit) {
+static int watched_hex(char digit) {
     return digit >= '0' && digit <= '9' ? digit - '0' : digit >= 'A' && digit <= 'F' ? digit - 'A' + 10 : -1;
 }
 
 /* Undoes the escapes in place. Returns the size; the text still ends with a NUL. */
-static size_t unescape(char *text) {
+static size_t watched_unescape(char *text) {
     char *out = text;
     for (const char *at = text; *at != '\0'; at++) {
-        if (*at == '\\' && at[1] == 'x' && hex(at[2]) >= 0 && hex(at[3]) >= 0) {
-            *out++ = (char)(hex(at[2]) << 4 | hex(at[3]));
+        if (*at == '\\' && at[1] == 'x' && watched_hex(at[2]) >= 0 && watched_hex(at[3]) >= 0) {
+            *out++ = (char)(watched_hex(at[2]) << 4 | watched_hex(at[3]));
             at += 3;
         } else if (*at == '\\' && at[1] != '\0') {
             at++;
@@ -140,14 +141,14 @@ static size_t unescape(char *text) {
 }
 
 /* Makes room for one more, in a list that doubles. */
-static void *append(void *list, size_t count, size_t size) {
+static void *watched_append(void *list, size_t count, size_t size) {
     if ((count & (count - 1)) != 0) return list;
     return realloc(list, (count != 0 ? count * 2 : 1) * size);
 }
 
 static bool take_stat(struct watched *look, char *const *words, size_t count) {
     if (count < 3) return false;
-    struct watched_stat *stats = append(look->stats, look->stat_count, sizeof *stats);
+    struct watched_stat *stats = watched_append(look->stats, look->stat_count, sizeof *stats);
     if (stats == NULL) return false;
     look->stats = stats;
     stats[look->stat_count] = (struct watched_stat){.name = words[1]};
@@ -155,7 +156,7 @@ static bool take_stat(struct watched *look, char *const *words, size_t count) {
 }
 
 static bool take_family(struct watched *look, char *const *words, size_t count) {
-    struct watched_family *families = append(look->families, look->family_count, sizeof *families);
+    struct watched_family *families = watched_append(look->families, look->family_count, sizeof *families);
     if (families == NULL) return false;
     look->families = families;
     if (count < 15) return false;
@@ -170,24 +171,24 @@ static bool take_family(struct watched *look, char *const *words, size_t count) 
 }
 
 static bool take_key(struct watched *look, char *const *words, size_t count) {
-    struct watched_key *keys = append(look->keys, look->key_count, sizeof *keys);
+    struct watched_key *keys = watched_append(look->keys, look->key_count, sizeof *keys);
     if (keys == NULL) return false;
     look->keys = keys;
     if (count < 7) return false;
     struct watched_key *key = &keys[look->key_count++];
-    *key = (struct watched_key){.key = (unsigned char *)words[6], .size = unescape(words[6])};
+    *key = (struct watched_key){.key = (unsigned char *)words[6], .size = watched_unescape(words[6])};
     return number(words[1], &key->view) && number(words[2], &key->local) && number(words[3], &key->error) &&
            number(words[4], &key->start_ms) && number(words[5], &key->end_ms);
 }
 
-static bool take_line(struct watched *look, char *const *words, size_t count) {
+static bool watched_take_line(struct watched *look, char *const *words, size_t count) {
     if (strcmp(words[0], "stat") == 0) return take_stat(look, words, count);
     if (strcmp(words[0], "family") == 0) return take_family(look, words, count);
     if (strcmp(words[0], "tallywheel") == 0 && count > 1) look->version = words[1];
     if (strcmp(words[0], "now_ms") == 0) return count > 1 && number(words[1], &look->now_ms);
     if (strcmp(words[0], "process") == 0) return count > 1 && number(words[1], &look->process);
     if (strcmp(words[0], "last_error") == 0 && count > 1) {
-        (void)unescape(words[1]);
+        (void)watched_unescape(words[1]);
         look->last_error = words[1];
         if (count > 2 && !number(words[2], &look->last_error_age_ms)) return false;
     }
@@ -199,20 +200,20 @@ bool watched_read_status(struct watched *look, char *answer) {
     look->version = NULL;
     look->last_error = "";
     look->last_error_age_ms = -1;
-    for (char *line; (line = next_line(&at)) != NULL;) {
+    for (char *line; (line = watched_next_line(&at)) != NULL;) {
         if (strcmp(line, "end") == 0) return look->version != NULL;
-        if (!take_line(look, words, split(line, words))) return false;
+        if (!watched_take_line(look, words, watched_split(line, words))) return false;
     }
     return false;
 }
 
 bool watched_read_top(struct watched *look, char *answer) {
     char *at = answer, *words[WORDS_MAX];
-    for (char *line; (line = next_line(&at)) != NULL;) {
+    for (char *line; (line = watched_next_line(&at)) != NULL;) {
         if (strcmp(line, "end") == 0) return true;
-        size_t count = split(line, words);
+        size_t count = watched_split(line, words);
         if (strcmp(words[0], "error") == 0) {
-            (void)unescape(count > 1 ? words[1] : words[0]);
+            (void)watched_unescape(count > 1 ? words[1] : words[0]);
             look->top_error = count > 1 ? words[1] : "refused";
             return true;
         }
