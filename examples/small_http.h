@@ -181,7 +181,7 @@ static void client_serve(struct client *client) {
     client_send(client);
 }
 
-/* The socket is ready, or a verdict has come. False: the client is to be freed. */
+/* The socket is ready, or a verdict has come. Returns false if the client is to be freed. */
 static bool client_step(struct client *client) {
     while (!client->is_parked && !client->has_left && client->out_size == 0) {
         ssize_t got = client->in_size < HEAD_BYTES
@@ -243,8 +243,8 @@ static bool shop_open(uint32_t threads) {
     return status == TW_OK;
 }
 
-/* Each waiting client gets an answer here, because the calls under way end. Then the loop drops its clients. True:
- * Redis has all counts. */
+/* Each waiting client gets an answer here, because the calls under way end. Then the loop drops its clients. Returns
+ * true if Redis has all counts. */
 static bool shop_close(void (*drop)(struct client *client)) {
     tw_status status = tw_close(engine, 2000);
     while (clients != NULL) drop(clients);

@@ -112,7 +112,7 @@ static void set_up(struct twi_sync *sync, tw_engine *engine, const tw_options *o
     set_up_connection(sync->connections[0], engine, options);
 }
 
-/* False if there is no memory. */
+/* Returns false if there is no memory. */
 static bool make_staging(struct twi_sync *sync, const tw_options *options) {
     bool by_slot = sync->cluster || (twi_port_tuning(sync->engine)->stores_by_tag && options->merge == TW_MERGE_SCRIPT);
     sync->collecting.items_max = by_slot ? TWI_STORES_ITEMS_MAX : TWI_BATCH_ITEMS_MAX;
@@ -121,7 +121,7 @@ static bool make_staging(struct twi_sync *sync, const tw_options *options) {
     return !by_slot || twi_stores_begin(sync);
 }
 
-/* Makes the first store. False if there is no memory. */
+/* Makes the first store. Returns false if there is no memory. */
 static bool make_store(struct twi_sync *sync, const tw_options *options) {
     struct twi_store *store = calloc(1, sizeof *store);
     sync->stores = store ? calloc(1, sizeof(struct twi_store *)) : NULL;
@@ -138,7 +138,7 @@ static bool make_store(struct twi_sync *sync, const tw_options *options) {
     return store->merge->has_script || (store->merge_plain = twi_merge_plain_create()) != NULL;
 }
 
-/* False if there is no memory. */
+/* Returns false if there is no memory. */
 static bool driver_make_resolver(struct twi_sync *sync) {
     struct twi_target *target = &sync->connections[0]->target;
     struct twi_resolver_rules rules = {.where = &sync->where,
@@ -159,7 +159,7 @@ static void name_target(struct twi_target *target) {
         snprintf(target->name, sizeof target->name, "the master %s", target->where->url.master);
 }
 
-/* False if there is no memory. */
+/* Returns false if there is no memory. */
 static bool make_cluster(struct twi_sync *sync) {
     const struct twi_url *url = &sync->where.url;
     struct twi_endpoint seeds[TWI_URL_SEEDS_MAX];
@@ -180,7 +180,7 @@ static bool driver_make_transport(struct twi_sync *sync) {
     return target->owns_transport;
 }
 
-/* Of calls that wait. False if there is no memory, or no descriptor. */
+/* Makes the state of calls that wait. Returns false if there is no memory, or no descriptor. */
 static bool make_dispatcher(struct twi_sync *sync, const tw_options *options) {
     if (!sync->where.transport->create) return true; /* a simulator's, which has one connection */
     if (sync->cluster) {
@@ -196,7 +196,7 @@ static bool make_dispatcher(struct twi_sync *sync, const tw_options *options) {
     return sync->dispatcher != NULL;
 }
 
-/* False if there is no memory. */
+/* Returns false if there is no memory. */
 static bool allocate(struct twi_sync *sync, const tw_options *options, const struct twi_transport *transport,
                      void *transport_ctx) {
     struct twi_target *target = &sync->connections[0]->target;
@@ -211,7 +211,7 @@ static bool allocate(struct twi_sync *sync, const tw_options *options, const str
     return make_dispatcher(sync, options);
 }
 
-/* With its first connection. NULL if there is no memory. */
+/* Makes the sync with its first connection. Returns NULL if there is no memory. */
 static struct twi_sync *make_sync(void) {
     struct twi_sync *sync = calloc(1, sizeof *sync);
     struct twi_connection *connection = calloc(1, sizeof *connection);
@@ -300,7 +300,7 @@ static bool driver_own(const struct twi_sync *sync, struct twi_audit_own **own, 
     return *own != NULL;
 }
 
-/* Whoever still waits is answered; unsent counts stay unsent. */
+/* Calls that still wait get an answer. Unsent counts stay unsent. */
 static void end_calls(struct twi_sync *sync) {
     if (!sync->dispatcher) return;
     twi_dispatcher_stop(sync->dispatcher);

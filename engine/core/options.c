@@ -159,8 +159,8 @@ static size_t watch_path_size(const char *pattern) {
     return size;
 }
 
-/* Whether the file system accepts the path is known only when the watch socket is opened. Then a refusal is logged,
- * and is no error. */
+/* Whether the file system accepts the path is known only when the watch socket is opened. Then a refusal is
+ * logged, and is no error. */
 static tw_status check_watch(const tw_options *in) {
     if (in->watch_path == NULL) return TW_OK;
     if (in->watch_path[0] != '/') return refuse(in, "watch_path: must be absolute, as /run/shop/counters.sock");

@@ -63,8 +63,8 @@ void twi_waiter_add(struct twi_operation *operation, enum twi_look (*look)(struc
     if (put_back(calls, operation)) twi_port_wake(engine); /* the turn may sleep for longer than it can wait */
 }
 
-/* The next waiter that is due, out of the list. Returns NULL if there is none among the `*left` that may still be met.
- * Those that are met go to the end of the list. */
+/* Returns the next waiter that is due, out of the list. Returns NULL if there is none among the `*left` that may still
+ * be met. Those that are met go to the end of the list. */
 static struct twi_operation *take_due(tw_engine *engine, const struct spent *spent, int64_t now_ms, bool refunded,
                                       uint32_t *left) {
     struct twi_calls *calls = engine->here->calls;
@@ -105,7 +105,7 @@ static void end(struct twi_operation *operation, enum twi_look found, struct twi
     if (found == TWI_LOOK_OVER) twi_queue_push(operation);
 }
 
-/* How many are met in this turn. */
+/* Returns how many are met in this turn. */
 static uint32_t count(const struct twi_calls *calls) {
     twi_calls_lock();
     uint32_t waiters = calls->waiters.count;

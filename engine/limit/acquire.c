@@ -16,7 +16,7 @@ tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw
 
 #define SOME_TRIES 8 /* first tries ask for what the verdict shows as left; later ones halve n, so the loop ends */
 
-/* The most units that the limit can give. A count below zero leaves room for more than the limit. */
+/* Returns the most units that the limit can give. A count below zero leaves room for more than the limit. */
 static int64_t most_of(tw_family *family, tw_key key, int64_t n_max, int64_t limit, tw_verdict *verdict) {
     twi_check(n_max > 0);
     if (n_max <= limit) return n_max;

@@ -115,7 +115,7 @@ static bool may_have(const struct order *order, size_t i, int64_t *before, tw_ve
     return status == TW_OK && verdict->remaining - *before >= claim->n;
 }
 
-/* The most units that the limit can give at once to claims on one key. */
+/* Returns the most units that the limit can give at once to claims on one key. */
 static int64_t most_at_once(const tw_claim *claim) {
     twi_check(claim->limit >= 0);
     int64_t burst = claim->family->kind.is_gcra ? twi_load_relaxed(&claim->family->policy.burst) : 0;

@@ -77,8 +77,8 @@ TWI_INLINE bool twi_share_estimate(const struct tw_family *family, struct twi_ce
 
 /* The complete decision of a limit that engines share. */
 twi_hot_acquire twi_share_acquire;
-/* The parts of that decision (counted.h). twi_share_unknown() is called for a key without a counter here; `decision`
- * has the start of the window. */
+/* The parts of that decision (counted.h). twi_share_unknown() is called for a key without a counter here;
+ * `decision` has the start of the window. */
 int64_t twi_share_unknown(const struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision);
 tw_status twi_share_take(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
                          struct twi_decision *decision);

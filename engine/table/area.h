@@ -105,7 +105,7 @@ void twi_area_lay_out(struct twi_arena *arena, struct twi_generation *generation
 /* Lays out the area of such a window, if enough keys have come and no other thread does the same. An insert calls
  * it, inside its section. */
 void twi_area_decide(struct twi_arena *arena, struct twi_generation *generation);
-/* Gives the memory of the area back. Each line costs one unit of *work. True when done. */
+/* Gives the memory of the area back. Each line costs one unit of *work. Returns true when done. */
 bool twi_area_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
 
 #endif

@@ -96,7 +96,7 @@ TWI_INLINE int64_t twi_total_state_ms(int64_t total_state) {
 TWI_INLINE uint32_t twi_total_state_seen(int64_t total_state) {
     return (uint32_t)((uint64_t)total_state >> 62);
 }
-/* The pace. Before an interval is seen, returns the time when the first total came. */
+/* Returns the pace. Before an interval is seen, returns the time when the first total came. */
 TWI_INLINE uint32_t twi_total_state_middle(int64_t total_state) {
     return (uint32_t)((uint64_t)total_state >> 41) & TWI_PACE_MAX;
 }

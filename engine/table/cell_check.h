@@ -5,7 +5,7 @@
 
 #include "engine/table/cell.h"
 
-/* The key fits into the record, the flags agree with each other, and the count is in its range. */
+/* Returns true if the key fits into the record, the flags agree with each other, and the count is in its range. */
 bool twi_cell_is_valid(struct twi_cell *cell);
 
 #endif

@@ -16,10 +16,10 @@ static uint64_t keys_with_room(const struct twi_arena *arena, struct twi_quota *
     return twi_index_bytes(keys_expected) + (int64_t)keys_expected * TWI_LINE_BYTES > room ? 0 : keys_expected;
 }
 
-/* An index that grows from a small one, or from a forecast that was too small, needs up to twice as much memory in
- * the end, because closed leaves stay until the window is dropped. If a thread stops while it lays out a whole
- * index, no other thread can use that memory. A share does not have memory for either case. So in a share each
- * window has all the leaves that it may ever need, and a leaf gets its memory when its keys come. */
+/* An index that grows from a small one, or from a forecast that was too small, needs up to twice as much memory
+ * in the end, because closed leaves stay until the window is dropped. If a thread stops while it lays out a whole
+ * index, no other thread can use that memory. A share does not have memory for either case. So in a share each window
+ * has all the leaves that it may ever need, and a leaf gets its memory when its keys come. */
 static uint64_t make_index(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected) {
     uint64_t laid = twi_load_relaxed(&generation->quota->keys_laid), root;
     uint32_t next = 0, work = UINT32_MAX;

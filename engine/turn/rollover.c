@@ -58,8 +58,8 @@ static bool take_arrivals(struct twi_rollover *rollover) {
     return true;
 }
 
-/* A thread that opens a window enters it into the map and then announces it. The thread may stall between these two
- * steps, while other threads count in that window. So the turn sometimes searches the map for such windows. */
+/* A thread that opens a window enters it into the map and then announces it. The thread may stall between these
+ * two steps, while other threads count in that window. So the turn sometimes searches the map for such windows. */
 static bool find_unannounced(struct twi_rollover *rollover) {
     struct tw_family *family = rollover->family;
     if (!family->turn.map_requested) return false;

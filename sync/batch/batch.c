@@ -17,13 +17,13 @@
 
 /* ---- groups ------------------------------------------------------------------------------------------------------ */
 
-/* The shape of the item's group, before its letter: 'h', 'z', or no letter. */
+/* Returns the shape of the item's group, before its letter: 'h', 'z', or no letter. */
 static char batch_shape_of(const struct twi_item *item) {
     if (!(item->flags & (TWI_ITEM_HASH | TWI_ITEM_ZSET))) return '\0';
     return item->flags & TWI_ITEM_HASH ? 'h' : 'z';
 }
 
-/* The letter of the item's group; batch.lua defines each letter. */
+/* Returns the letter of the item's group; batch.lua defines each letter. */
 static char batch_kind_of(const struct twi_item *item, bool look_always) {
     bool from_first = item->flags & TWI_ITEM_FROM_FIRST;
     bool look = look_always || (item->flags & TWI_ITEM_FIRST);
@@ -313,7 +313,7 @@ struct twi_batch *twi_batch_gather(const struct twi_item *items, size_t count, c
 
 /* ---- striking out ------------------------------------------------------------------------------------------------ */
 
-/* The next argument. On the wire it is "$length" and the text, each with its line end. */
+/* Returns the next argument. On the wire it is "$length" and the text, each with its line end. */
 static char *next_arg(char **at, size_t *size) {
     twi_check(**at == '$');
     char *text;
@@ -323,7 +323,7 @@ static char *next_arg(char **at, size_t *size) {
     return text;
 }
 
-/* The delta of that item in the encoded arguments. NULL if the item has none and only requests the total. */
+/* Returns the delta of that item in the encoded arguments, or NULL if the item only requests the total. */
 static char *delta_at(struct twi_batch *batch, uint32_t index, size_t *size) {
     twi_check(index < batch->key_count);
     char *at = batch->args.data;

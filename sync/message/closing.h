@@ -19,8 +19,8 @@ struct twi_closing_sender;
 struct twi_sync;
 
 void twi_closing_sender_step(struct twi_sync *sync, int64_t now_ms);
-/* A store was opened, or its marker was read. The marker was made at that time, by Redis's clock. 0 if it was made just
- * now, or if the reply lacks the time. */
+/* A store was opened, or its marker was read. The marker was made at that time, by Redis's clock. made_ms is 0 if
+ * it was made just now, or if the reply lacks the time. */
 void twi_closing_sender_met(struct twi_sync *sync, int64_t made_ms, int64_t redis_ms, int64_t now_ms);
 /* Returns when there is something to send. INT64_MAX if a reply must come first, or if no message is expected. */
 int64_t twi_closing_sender_due_ms(const struct twi_sync *sync);

@@ -160,7 +160,7 @@ void twi_connection_rest(struct twi_connection *connection);
 /* Closes the connection, and frees it with all that it has. Calls `done` of no message. NULL is harmless. */
 void twi_connection_destroy(struct twi_connection *connection);
 
-/* The connection accepts requests. */
+/* Returns true if the connection accepts requests. */
 static inline bool twi_connection_is_up(const struct twi_connection *connection) {
     return connection->phase == TWI_UP && !connection->failure.is_there;
 }

@@ -78,7 +78,7 @@ struct twi_pending *twi_pipeline_await(struct twi_pipeline *pipeline, enum twi_c
                                        uint32_t replies);
 /* Returns entry `i`; 0 is the oldest. */
 struct twi_pending *twi_pipeline_at(struct twi_pipeline *pipeline, uint32_t i);
-/* Takes one reply of the oldest entry off. Returns a copy of the entry from before the call. */
+/* Removes one reply of the oldest entry. Returns a copy of the entry from before the call. */
 struct twi_pending twi_pipeline_take(struct twi_pipeline *pipeline);
 /* Returns when the last byte of the oldest entry was sent; 0 if not yet, or if no reply is awaited. */
 int64_t twi_pipeline_awaited_since_ms(const struct twi_pipeline *pipeline);

@@ -27,7 +27,7 @@ uint64_t twi_sync_unsettled(const struct twi_store *store) {
     return store->ledger.last - store->ledger.acked;
 }
 
-/* The most batches of one store that may wait to be settled. */
+/* Returns the most batches of one store that may wait to be settled. */
 static uint64_t most_unsettled(const struct twi_store *store) {
     twi_check(store->ledger.confirmed <= store->ledger.last);
     uint64_t batches = store->connection ? twi_connection_load(store->connection).batches : 0;
@@ -89,8 +89,8 @@ static bool freeze(struct twi_sync *sync, struct twi_store *store, struct twi_it
     return true;
 }
 
-/* The counters of a store that accepts no batches now wait in its list. Returns false if there is no memory; the
- * remaining items then went back. */
+/* The counters of a store that accepts no batches now wait in its list. Returns false if there is no memory;
+ * the remaining items then went back. */
 static bool park(struct twi_sync *sync, struct twi_store *store, struct twi_item *items, size_t count, int64_t now_ms) {
     twi_check(count != 0);
     size_t at = 0;

@@ -157,7 +157,7 @@ static void log_start(struct twi_sync *sync, bool news, const char *text, const 
     if (news) twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_START, text, detail);
 }
 
-/* Whether another database of that server has keys. It may have changed places with ours (SWAPDB). */
+/* Returns whether another database of that server has keys. It may have changed places with ours (SWAPDB). */
 static bool has_other_keys(const struct twi_connection *connection, const struct twi_node *info) {
     for (const char *line = info->text; line && *line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
         char *end;
@@ -167,7 +167,7 @@ static bool has_other_keys(const struct twi_connection *connection, const struct
     return false;
 }
 
-/* Whether Redis may have evicted ledger and marker. The current policy alone does not show it. It may have been
+/* Returns whether Redis may have evicted ledger and marker. The current policy alone does not show it. It may have been
  * allkeys-* for a while. With noeviction no key is evicted, so keys that were evicted since this server was first met
  * left under another policy. (With volatile-* keys are evicted all the time. The marker has no expiry, so it stays.) */
 static bool may_restore(struct twi_server *server, const char *policy, const struct twi_node *info) {
@@ -382,7 +382,7 @@ static void name_former(struct twi_batch *opening, const char *name) {
     opening->key_count++;
 }
 
-/* Number 0 of a candidate identity. NULL if there is no memory. */
+/* Number 0 of a candidate identity. Returns NULL if there is no memory. */
 static struct twi_batch *make_opening(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     twi_check(store->connection != NULL && store->opening == NULL);
     struct twi_batch *opening = twi_batch_empty(now_ms);

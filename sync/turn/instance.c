@@ -38,7 +38,7 @@
 #define UNKNOWN_LOOK_MS 50 /* between two looks at a store without a record of us; 50 to 100 ms */
 #define REWRITE_TRIES 3u   /* tries of BGREWRITEAOF; a lost one may have been executed; one more is harmless */
 
-/* Whether we have counted in this store before, by its marker. */
+/* Returns whether we have counted in this store before, by its marker. */
 static bool is_known_store(const struct twi_store *store, const struct twi_reply_head *head) {
     twi_check(head->marker_size == 0 || head->marker != NULL);
     for (uint32_t i = 0; i < TWI_STORES_KNOWN; i++)
@@ -261,9 +261,9 @@ static void leave_uncertain(struct twi_sync *sync, struct twi_store *store, cons
     leave_instance(sync, store, why);
 }
 
-/* Whether our store went back to before our ledger was made, because it has no record of us. This follows only if our
- * entry must be there unless it was forgotten. It was made, or seen, since the marker was made, and not so long ago, by
- * either clock, that it might have been tidied away. */
+/* Returns whether our store went back to before our ledger was made, because it has no record of us. This follows only
+ * if our entry must be there unless it was forgotten. It was made, or seen, since the marker was made, and not so long
+ * ago, by either clock, that it might have been tidied away. */
 static bool was_never_born(const struct twi_store *store, const struct twi_reply_head *head, int64_t now_ms) {
     return !head->registered && head->marker_made_ms <= store->assumed.entered_redis_ms &&
            now_ms - store->assumed.entered_ms < TWI_LEDGER_TTL_MS &&

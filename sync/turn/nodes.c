@@ -76,7 +76,7 @@ void twi_nodes_reply(struct twi_sync *sync, struct twi_connection *connection, c
     cluster->asked = NULL;
     cluster->has_tried = true;
     cluster->version++;
-    twi_settle_success(sync, connection, now_ms); /* it answers, even if it has no store of ours */
+    twi_settle_success(sync, connection, now_ms); /* the node replies, even if it has no store of ours */
     twi_port_count(sync->engine, map_refreshes, 1);
     (void)twi_cluster_map_reply(cluster->map, &connection->target.endpoint, nodes, count, now_ms,
                                 twi_sync_random(sync->engine));

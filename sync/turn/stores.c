@@ -58,7 +58,7 @@ bool twi_stores_name_first(struct twi_sync *sync, struct twi_store *store) {
 
 /* ---- making stores ----------------------------------------------------------------------------------------------- */
 
-/* A store like the first one, except for its name. Returns NULL if there is no memory. */
+/* Makes a store like the first one, except for its name. Returns NULL if there is no memory. */
 static struct twi_store *stores_make(const struct twi_sync *sync) {
     twi_check(sync->store_count != 0);
     const struct twi_store *first = sync->stores[0];

@@ -18,7 +18,7 @@ struct twi_sync;
 
 #define TWI_STORES_NAMES_MAX (1u << 20) /* bytes of their names that are kept; the others are rendered again */
 
-/* Before the first store is named. This engine has a store for each slot. False if there is no memory. */
+/* Before the first store is named. This engine has a store for each slot. Returns false if there is no memory. */
 bool twi_stores_begin(struct twi_sync *sync);
 /* Gives the store its slot, and its marker's name. */
 void twi_stores_name(const struct twi_sync *sync, struct twi_store *store, uint32_t slot);
@@ -32,7 +32,7 @@ void twi_stores_make(struct twi_sync *sync);
 /* Returns whether the store accepts batches now. Then it has a record of this engine, and its server answers.
  * Otherwise items are deferred. */
 bool twi_stores_may_take(const struct twi_store *store);
-/* Called if it has deferred items, and accepts them. */
+/* Returns true if the store has deferred items, and accepts them. */
 bool twi_stores_are_due(const struct twi_store *store);
 /* Opens the stores that have no ledger of this instance, while their connections have room. */
 void twi_stores_open(struct twi_sync *sync, int64_t now_ms);

@@ -38,8 +38,8 @@
 
 /* ---- sending ----------------------------------------------------------------------------------------------------- */
 
-/* How many batches may be in flight on the connection: as many as the distance requires, one without a script or as a
- * probe, and 0 before the back-off is over. */
+/* Returns how many batches may be in flight on the connection: as many as the distance requires, one without a script
+ * or as a probe, and 0 before the back-off is over. */
 static uint32_t pipeline_room(const struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
     twi_check(sync->store_count != 0);
     if (connection->breaker.state == TWI_BREAKER_CLOSED)
@@ -165,7 +165,7 @@ static int64_t connection_wake_ms(const struct twi_connection *connection, int64
     return wake_ms;
 }
 
-/* When there is a message to send that goes with the first store. */
+/* Returns when there is a message to send that goes with the first store. */
 static int64_t messages_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
     twi_check(sync->store_count != 0);
     const struct twi_store *first = sync->stores[0];
@@ -176,7 +176,7 @@ static int64_t messages_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
     return turn_earlier(due_ms, twi_distinct_due_ms(sync, now_ms));
 }
 
-/* When a store needs a turn; INT64_MAX if a reply has to come first. */
+/* Returns when a store needs a turn; INT64_MAX if a reply has to come first. */
 static int64_t store_wake_ms(const struct twi_store *store, int64_t now_ms) {
     const struct twi_connection *connection = store->connection;
     if (!connection || !twi_connection_takes(connection) || store->route.is_waiting) return INT64_MAX;
@@ -186,7 +186,7 @@ static int64_t store_wake_ms(const struct twi_store *store, int64_t now_ms) {
     return twi_stores_are_due(store) ? now_ms : INT64_MAX;
 }
 
-/* When there are batches to make or to send. */
+/* Returns when there are batches to make or to send. */
 static int64_t batches_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
     bool any_takes = sync->active.idle.count != 0;
     int64_t wake_ms = INT64_MAX;

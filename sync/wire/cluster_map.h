@@ -32,13 +32,13 @@
 
 struct twi_cluster_map;
 
-/* NULL if there is no memory. At least one seed; TLS and the name to verify are those of the first. */
+/* Returns NULL if there is no memory. At least one seed; TLS and the name to verify are those of the first. */
 struct twi_cluster_map *twi_cluster_map_create(const struct twi_endpoint *seeds, uint32_t count);
 void twi_cluster_map_destroy(struct twi_cluster_map *map); /* NULL is harmless */
 
 /* ---- where ------------------------------------------------------------------------------------------------------- */
 
-/* The number of the node that has the slot; 0 if it is unknown. */
+/* Returns the number of the node that has the slot; 0 if it is unknown. */
 uint64_t twi_cluster_map_owner(const struct twi_cluster_map *map, uint32_t slot);
 /* Returns NULL if the node was forgotten. Valid until the map is changed. */
 const struct twi_endpoint *twi_cluster_map_endpoint(const struct twi_cluster_map *map, uint64_t number);

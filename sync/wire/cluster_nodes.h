@@ -24,8 +24,8 @@ void twi_slot_set_add(struct twi_slot_set *set, uint32_t slot);
 
 /* Returns false if there is no line of the node itself, or it cannot be read. */
 bool twi_cluster_nodes_own(const char *text, struct twi_own_slots *own);
-/* The next node to which a slot of this one moves. Begin with `*at` = 0. Returns false if there are no more. `asked` is
- * the node that replied. */
+/* Finds the next node to which a slot of this one moves. Begin with `*at` = 0. Returns false if there are no more.
+ * `asked` is the node that replied. */
 bool twi_cluster_nodes_target(const char *text, const struct twi_endpoint *asked, size_t *at,
                               struct twi_endpoint *target);
 

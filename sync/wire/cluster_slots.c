@@ -39,8 +39,8 @@ static bool read_id(const struct twi_node *master, const char **id) {
     return true;
 }
 
-/* The host of a master. A node that should be named by a host name and has none is called "?"; its address is then
- * among the names and values after its id. */
+/* Returns the host of a master. A node that should be named by a host name and has none is called "?"; its address is
+ * then among the names and values after its id. */
 static const struct twi_node *host_of(const struct twi_node *master) {
     twi_check(master->type == TWI_NODE_ARRAY && master->integer >= MASTER_PARTS);
     const struct twi_node *host = master + 1, *more = master + 1 + MORE_PART;

@@ -252,8 +252,8 @@ static void sentinel_note_lateness(struct twi_sentinels *sentinels, int64_t now_
     sentinels->seat_deadline_ms += late_ms;
 }
 
-/* The next answer of the round. UNKNOWN means that all got the question. Otherwise the seat sentinel_at() has the
- * question, or had it. */
+/* The next answer of the round. UNKNOWN means that all got the question. Otherwise the seat sentinel_at() has
+ * the question, or had it. */
 static enum twi_resolved round_step(struct twi_sentinels *sentinels, int64_t now_ms, struct twi_endpoint *endpoint) {
     while (sentinels->asked < sentinels->count) {
         if (sentinels->step == REST) {

@@ -86,7 +86,7 @@ static void lookup_abandon(struct link *link) {
     link->lookup = NULL;
 }
 
-/* NULL if there are none. */
+/* Returns NULL if there are none. */
 static void set_addresses(struct link *link, struct addrinfo *addresses) {
     if (link->addresses) freeaddrinfo(link->addresses);
     link->addresses = addresses;

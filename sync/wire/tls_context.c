@@ -128,7 +128,7 @@ static bool context_refuse(char *error, size_t size, const char *field, const ch
     return false;
 }
 
-/* Why OpenSSL refused a file. */
+/* Returns why OpenSSL refused a file. */
 static bool refuse_file(const struct twi_tls *tls, enum file file, char *error, size_t size) {
     unsigned long why = ERR_peek_last_error();
     const char *reason = ERR_reason_error_string(why);

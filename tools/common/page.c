@@ -66,8 +66,8 @@ size_t page_left(const struct page *page) {
     return page->height == 0 ? SIZE_MAX : page->height - page->count;
 }
 
-/* The caller escapes control characters in keys. In other text (a last error) they become a question mark, and so do
- * characters that move text. */
+/* The caller escapes control characters in keys. In other text (a last error) they become a question mark, and
+ * so do characters that move text. */
 static char *copy_plain(const char *text, size_t size) {
     char *copy = malloc(size + 4);
     size_t at = 0, out = 0;

@@ -11,7 +11,7 @@
 /* Call before any thread is started. Returns false with errno set. SIGPIPE is ignored, too. A write fails with
  * EPIPE. */
 bool stop_begin(void);
-/* The first signal that came, or 0. Cheap; the main thread only. */
+/* Returns the first signal that came, or 0. Cheap; the main thread only. */
 int stop_signal(void);
 /* Returns whether a signal came that the main thread has seen. Any thread. */
 bool stop_came(void);

@@ -42,8 +42,8 @@ bool feed_may_block(int fd);
 const char *feed_name(const char *file); /* for messages */
 /* Says which program decompresses a file of a kind that this command does not. */
 void feed_refuse_packed(const char *name, enum unpack_kind kind);
-/* The next size of a buffer that is full and has no whole line. 0 if it already has room for the longest line and its
- * newline. */
+/* Returns the next size of a buffer that is full and has no whole line. Returns 0 if it already has room for the
+ * longest line and its newline. */
 size_t feed_grown(size_t capacity);
 /* Drops the NULs at the start of the text, which a rotation that cuts a log leaves there, and perhaps gigabytes of
  * them. Returns how many there were. */

@@ -17,7 +17,7 @@ struct line_word {
 
 /* Returns NULL on success. `at` is not a space and lies before `end`. */
 const char *line_word_read(const char *at, const char *end, struct line_word *word);
-/* The quote that ends the text; `at` is behind the one that begins it. Returns NULL if it has none. */
+/* Returns the quote that ends the text; `at` is behind the one that begins it. Returns NULL if it has none. */
 const char *line_quote_end(const char *at, const char *end);
 
 /* Writes the text of JSON at `at` without its escapes, which is never longer. Returns its size; SIZE_MAX means that an
@@ -38,10 +38,10 @@ bool line_is_status(tw_key text);
 /* The whole or a part of a request. `field` is one of LINE_FIELD_METHOD, _URL, _PATH, _PROTOCOL and _REQUEST. */
 tw_key line_request_part(tw_key request, uint16_t field);
 
-/* A field of a rule. A rule of combined lines may also use numbers, which mean fields with names. LINE_FIELD_NAMES_END
- * means that only combined lines have the field. */
+/* A field of a rule. A rule of combined lines may also use numbers, which mean fields with names.
+ * LINE_FIELD_NAMES_END means that only combined lines have the field. */
 uint16_t line_field_meant(const struct line_rule *rule, uint16_t field);
-/* The error of a field that was requested by its name; NULL if there is none. */
+/* Returns the error of a field that was requested by its name; NULL if there is none. */
 const char *line_named_check(uint16_t field, const struct line_word *word);
 
 /* A combined line within one of Docker's log files. */
@@ -49,8 +49,8 @@ const char *line_docker(const struct line_rule *rule, const char *text, size_t s
 
 /* LINE_COMBINED means that the line has no other known format. */
 enum line_format line_form_of(const char *text, size_t size);
-/* A line of LINE_S3, LINE_ALB, LINE_ENVOY or LINE_HAPROXY. The rule may be of LINE_COMBINED. Then its fields are those
- * that have names there. */
+/* A line of LINE_S3, LINE_ALB, LINE_ENVOY or LINE_HAPROXY. The rule may be of LINE_COMBINED. Then its fields
+ * are those that have names there. */
 const char *line_form(const struct line_rule *rule, enum line_format format, const char *text, size_t size,
                       struct line *line, char *joined);
 

@@ -139,11 +139,11 @@ extern const char line_left_out[];
 int64_t line_unix_s(int64_t year, unsigned month, unsigned day, unsigned hour, unsigned minute, unsigned second);
 /* Returns true if the calendar has this day. */
 bool line_date_is_valid(unsigned year, unsigned month, unsigned day);
-/* A time of a web server's log; one of ISO 8601; one of these or Unix time, of any size (line_time.c). */
+/* Reads a time of a web server's log; one of ISO 8601; one of these or Unix time, of any size (line_time.c). */
 bool line_time_web(const char *text, size_t size, int64_t *unix_ms);
 /* HAProxy's, which has milliseconds and no offset: 17/May/2015:10:05:03.655. */
 bool line_time_proxy(const char *text, size_t size, int64_t utc_offset_ms, int64_t *unix_ms);
-/* A time of day alone: 10:05:03.123, milliseconds since midnight. */
+/* Reads a time of day alone: 10:05:03.123, milliseconds since midnight. */
 bool line_time_of_day(const char *text, size_t size, int64_t *ms);
 bool line_time_iso(const char *text, size_t size, int64_t utc_offset_ms, int64_t *unix_ms);
 bool line_time_read(const char *text, size_t size, int64_t utc_offset_ms, int64_t *unix_ms);
@@ -159,7 +159,7 @@ static inline int line_digits(const char *text, unsigned count) {
     return value;
 }
 
-/* A decimal number, all of the text. */
+/* Reads a decimal number, all of the text. */
 bool line_number_read(const char *text, size_t size, double *number);
 /* field_at[i] is the text of the condition's i-th field. */
 bool line_where_holds(const struct line_rule *rule, const tw_key *field_at);

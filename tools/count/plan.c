@@ -83,7 +83,7 @@ static const char help_of_redis[] =
 
 /* ---- values ---- */
 
-/* The index of one of a few words; -1 if it is not one of them. */
+/* Returns the index of one of a few words; -1 if it is not one of them. */
 static int word_index(const char *given, const char *const *words) {
     for (int i = 0; words[i] != NULL; i++) {
         if (strcmp(given, words[i]) == 0) return i;
@@ -212,7 +212,7 @@ static const struct option_rule rules[] = {OPTION_OTHER("format", take_format),
 
 /* ---- defaults ---- */
 
-/* The machine's memory, or a container's share of it; 0 means unknown. */
+/* Returns the machine's memory, or a container's share of it; 0 means unknown. */
 static uint64_t machine_bytes(void) {
     long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
     uint64_t bytes = pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : 0;

@@ -60,7 +60,7 @@ static bool go_on(void *ctx) {
     return stop_signal() == 0;
 }
 
-/* Whether the bytes before the text's place are the last of these. */
+/* Returns whether the bytes before the text's place are the last of these. */
 static bool tail_is(const struct text_file *text, const char *known, size_t known_size) {
     size_t size;
     const char *tail = text_file_tail(text, &size);

@@ -31,7 +31,7 @@ bool text_file_open(struct text_file *text, const char *file, bool (*go_on)(void
 void text_file_close(struct text_file *text);
 
 int64_t text_file_at(const struct text_file *text);
-/* The next line, without its newline. It is not consumed yet. TEXT_FILE_LONG means that it is longer than
+/* Reads the next line, without its newline. It is not consumed yet. TEXT_FILE_LONG means that it is longer than
  * FEED_LINE_MAX, and was consumed. TEXT_FILE_END means that no whole line is left. TEXT_FILE_STOPPED means that a
  * signal came. TEXT_FILE_TROUBLE means that an error was reported. */
 enum text_file_state text_file_line(struct text_file *text, const char **line, size_t *size);
@@ -39,9 +39,9 @@ enum text_file_state text_file_line(struct text_file *text, const char **line, s
 void text_file_take(struct text_file *text, size_t size);
 /* Continues to a later offset. TEXT_FILE_LINE means that it is there, TEXT_FILE_END that the text is shorter. */
 enum text_file_state text_file_skip(struct text_file *text, int64_t at);
-/* The bytes before the next one, at most TEXT_FILE_TAIL. */
+/* Returns the bytes before the next line, at most TEXT_FILE_TAIL. */
 const char *text_file_tail(const struct text_file *text, size_t *size);
-/* The text after the last newline, at TEXT_FILE_END. */
+/* Returns the size of the text after the last newline, at TEXT_FILE_END. */
 size_t text_file_rest(const struct text_file *text);
 
 #endif
