@@ -1130,11 +1130,11 @@ struct tw_verdict {
  *                       at most the remaining units / live engines (at least one call). While a
  *                       key's total is unknown, and for 1.5 sync intervals after its first total,
  *                       a process admits at most limit / live engines of this key. A key that is
- *                       near its limit or unknown is synced at once. A call that finds the share
- *                       of its process spent is denied, and its retry_after_ms is some
- *                       milliseconds. error_bound is calculated from what the other engines may
- *                       spend and from the rate at which they have counted. It is TW_UNBOUNDED
- *                       while Redis is unreachable, except with TW_OUTAGE_SHARE.
+ *                       near its limit or unknown is synced at once. If the share of a process is
+ *                       spent, its call is denied. Then retry_after_ms is some milliseconds.
+ *                       error_bound is calculated from what the other engines may spend and from
+ *                       the rate at which they have counted. It is TW_UNBOUNDED while Redis is
+ *                       unreachable, except with TW_OUTAGE_SHARE.
  * Hard, with Redis      decided_by is TW_BY_LEASE.
  *                       TW_OK means that a unit of the lease was taken.
  *                       TW_PENDING means that other engines have unspent units, or that Redis has

@@ -35,7 +35,7 @@ struct twi_former_ledgers {
 struct twi_store_look {
     bool is_under_way;  /* until the ledger is written again */
     int64_t written_ms; /* the value of written_ms when the look began; another value ends it */
-    uint64_t serial;    /* of the connection over which the store was last looked at */
+    uint64_t serial;    /* the number of the connection that the last look used */
 };
 
 /* The state of distinct counts in the store (distinct.h). */

@@ -9,7 +9,7 @@
 
 #include "tools/count/counter.h"
 
-#define TAIL_KNOWN 1024u /* as many bytes are compared, at the file's start and before the place */
+#define TAIL_KNOWN 1024u /* so many bytes are compared at the file's start and before the place */
 
 struct tail_file {
     int fd;         /* -1 means closed; the place is kept */
