@@ -67,9 +67,9 @@ static inline size_t bench_slot_size(const unsigned char *slot, uint32_t stride)
 extern volatile uint64_t bench_zero;
 
 /* ours.c: Tallywheel through its public header. */
-const struct bench_peer *bench_ours(void);        /* views wanted, hourly windows, local */
+const struct bench_peer *bench_ours(void);       /* views wanted, hourly windows, local */
 const struct bench_peer *bench_ours_sized(void); /* the same, with keys_expected */
-const struct bench_peer *bench_ours_blind(void);  /* no view wanted */
+const struct bench_peer *bench_ours_blind(void); /* no view wanted */
 /* A family with Redis: marks and larger records. Redis is away unless `address` names one. */
 const struct bench_peer *bench_ours_synced(void);
 const struct bench_peer *bench_ours_script(void); /* the same, by each way to merge: what it costs */
