@@ -190,20 +190,90 @@ step_noredis() {
     run_tests noredis --suite unit --suite user --suite cli --no-suite calculating --num-processes "$waiting_jobs"
 }
 
-step_arm64() {
-    if [ ! -d /usr/aarch64-linux-gnu/include ]; then
-        echo "libc6-dev-arm64-cross is not installed"
+# arm64 NAME TEST...: builds these tests with Debian's cross compiler, and runs them under qemu-user, one by one: it is ten
+# times slower. No TEST: all of unit, model, fault and stress. Libraries for ARM64 are unpacked, not installed.
+arm64() {
+    for program in aarch64-linux-gnu-gcc qemu-aarch64; do
+        if ! command -v $program >/dev/null; then
+            echo "$program is not installed (apt-get install gcc-aarch64-linux-gnu qemu-user)"
+            return 77
+        fi
+    done
+    arm=$out/arm64-root
+    if ! sh scripts/unpack_debian.sh "$arm" bookworm arm64 libcmocka-dev libcmocka0 libck-dev libhiredis-dev libhiredis0.14; then
+        echo "the libraries of Debian 12 for ARM64 cannot be had: this needs apt and its network"
         return 77
     fi
-    mkdir -p "$out/arm64/ck"
-    # libck's own headers are for every processor; only they are taken from this machine's folder.
-    cp -r /usr/include/ck_*.h /usr/include/gcc "$out/arm64/ck/" 2>/dev/null
-    # shellcheck disable=SC2016  # expanded by those shells
-    tracked 'engine/*.c' 'extras/*.c' | xargs -P "$jobs" -I{} sh -c '
-        clang --target=aarch64-linux-gnu -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Wshadow -Werror -nostdlibinc \
-            -isystem /usr/aarch64-linux-gnu/include -isystem "$2/ck" -I. -Iinclude \
-            -c -o "$2/$(basename "$1" .c).o" "$1" || exit 255
-    ' sh {} "$out/arm64"
+    cat >"$out/arm64.ini" <<END
+[binaries]
+c = 'aarch64-linux-gnu-gcc'
+ar = 'aarch64-linux-gnu-ar'
+strip = 'aarch64-linux-gnu-strip'
+pkgconfig = 'pkg-config'
+exe_wrapper = ['qemu-aarch64', '-cpu', 'max', '-L', '/usr/aarch64-linux-gnu', '-E',
+    'LD_LIBRARY_PATH=$arm/usr/lib/aarch64-linux-gnu', '-E', 'TW_EMULATED=1']
+[properties]
+pkg_config_libdir = '$arm/usr/lib/aarch64-linux-gnu/pkgconfig'
+sys_root = '$arm'
+[built-in options]
+c_link_args = ['-L$arm/usr/lib/aarch64-linux-gnu']
+[host_machine]
+system = 'linux'
+cpu_family = 'aarch64'
+cpu = 'aarch64'
+endian = 'little'
+END
+    name=$1
+    shift
+    CC_LD='' configure "$name" --cross-file "$out/arm64.ini" -Doptimization=2 -Ddebug=false --werror -Dtests=enabled -Dtools=false "$@"
+}
+
+# Hash and table have code of their own there.
+arm64_tests='hash_test table_test page_size_test epoch_test'
+step_arm64() {
+    arm64 arm64 -Dredis=disabled -Dtls=disabled || return
+    # shellcheck disable=SC2086,SC2046  # words
+    ninja -C "$out/arm64" $(printf 'tests/unit_%s ' $arm64_tests) tests/stress_conserve &&
+        TW_SCALE=20 run_tests arm64 -t 10 $arm64_tests conserve
+}
+
+# With the crypto extension, too: the hash is then made of its AES rounds.
+step_arm64_full() {
+    arm64 arm64-full -Dredis=enabled -Dtls=disabled || return
+    ninja_tests arm64-full unit model fault stress || return
+    TW_SCALE=20 run_tests arm64-full --suite unit --suite model --suite fault --suite stress --no-suite long -t 20 || return
+    arm64 arm64-aes -Dredis=disabled -Dtls=disabled -Dc_args=-march=armv8.1-a+crypto && ninja -C "$out/arm64-aes" tests/unit_hash_test tests/unit_table_test &&
+        run_tests arm64-aes -t 10 hash_test table_test
+}
+
+# musl-gcc has no headers of the kernel and no cmocka: the former are lent, the latter is made from Debian's source.
+step_musl() {
+    if ! command -v musl-gcc >/dev/null; then
+        echo "musl-gcc is not installed (apt-get install musl-tools)"
+        return 77
+    fi
+    musl=$out/musl-root
+    if ! sh scripts/unpack_debian.sh "$musl" bookworm source cmocka; then
+        echo "the source of cmocka cannot be had: this needs apt and its network"
+        return 77
+    fi
+    mkdir -p "$musl/lent"
+    ln -sfn /usr/include/linux "$musl/lent/linux"
+    ln -sfn /usr/include/asm-generic "$musl/lent/asm-generic"
+    ln -sfn "/usr/include/$(gcc -print-multiarch)/asm" "$musl/lent/asm"
+    cat >"$musl/cmocka.pc" <<END
+Name: cmocka
+Description: made for musl
+Version: 1.1.5
+Libs: -L$musl -lcmocka
+Cflags: -I$musl/include -idirafter $musl/lent
+END
+    musl-gcc -O1 -D_GNU_SOURCE -DHAVE_SIGNAL_H -DHAVE_STRSIGNAL -DHAVE_UNISTD_H -DHAVE_GCC_THREAD_LOCAL_STORAGE \
+        -DHAVE_CLOCK_GETTIME -DHAVE_CLOCK_REALTIME -DHAVE_STRUCT_TIMESPEC -DHAVE_TIME_H -I"$musl/include" \
+        -c -o "$musl/cmocka.o" "$musl/src/cmocka.c" && ar rcs "$musl/libcmocka.a" "$musl/cmocka.o" || return
+    CC=musl-gcc PKG_CONFIG_LIBDIR=$musl configure musl -Doptimization=1 -Ddebug=false -Dredis=disabled -Dck=disabled \
+        -Dusdt=disabled -Dtests=enabled -Dtools=false &&
+        ninja_tests musl unit stress && run_tests musl --suite unit --suite stress --no-suite long
 }
 
 # Each program of tests/orderings weakens the labelled orderings one by one. Every label of docs/CONCURRENCY.md's table is
@@ -317,11 +387,11 @@ step_mutants() {
 # ---- main -----------------------------------------------------------------------------------------------------------
 
 all='format scripts layers gcc symbols install clang tidy noredis arm64 models asan tsan valgrind fuzz mutants long'
-by_name='servers' # minutes, and apt's network: these run only if they are named
+by_name='servers arm64_full musl' # minutes, and apt's network: these run only if they are named
 beside='tidy arm64 models mutants'
 step_beside() { # the steps that run beside the others when all are wanted
     step tidy 'clang-tidy'
-    step arm64 'the engine compiles for arm64'
+    step arm64 'the engine on ARM64: gcc, and some tests under qemu'
     step models 'models of the protocols hold, and fail with any ordering weakened'
     step mutants 'mistakes made on purpose are caught by the simulator'
 }
@@ -368,6 +438,8 @@ step valgrind 'valgrind: no error, no leak; unit, checks=3'
 step fuzz 'fuzzing, 5 s for each target'
 step long 'the long tests, optimised'
 if [ -n "$wanted" ]; then
+    step arm64_full 'the whole engine on ARM64: unit, model, fault and stress under qemu, also with its AES rounds'
+    step musl 'unit and stress, linked with musl'
     step servers 'the tests with real servers, with Redis 6.0, the installed one, 8.0 and Valkey 8.1'
 fi
 if [ -z "$wanted" ]; then

@@ -1,6 +1,7 @@
 #!/bin/sh
 # unpack_debian.sh FOLDER RELEASE ARCHITECTURE PACKAGE... -- unpacks these packages of a Debian release into FOLDER, from
 # where the machine's own apt has its packages. Nothing is installed, and packages that they need are to be named, too.
+# ARCHITECTURE `source`: the source of one package, as its authors released it.
 # Always true: nothing outside FOLDER changes; FOLDER/complete names what FOLDER has; exit 1 with a line that says why.
 set -u
 folder=$1 release=$2 architecture=$3
@@ -17,19 +18,28 @@ if [ -z "$mirror" ]; then
     exit 1
 fi
 : >"$folder/apt/status"
-echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $release main" >"$folder/apt/sources.list"
+kind=deb get=download
+if [ "$architecture" = source ]; then
+    kind=deb-src get='source --download-only' architecture=$(dpkg --print-architecture)
+fi
+echo "$kind [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $release main" >"$folder/apt/sources.list"
 ours() {
     "$@" -q -o Dir::State="$folder/apt" -o Dir::State::status="$folder/apt/status" -o Dir::Cache="$folder/apt/cache" \
         -o Dir::Etc::sourcelist="$folder/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null \
         -o APT::Architecture="$architecture" -o APT::Architectures="$architecture" -o Acquire::Languages=none \
         -o APT::Sandbox::User="$(id -un)" >&2
 }
-if ! ours apt-get update || ! (cd "$folder/apt" && ours apt-get download "$@"); then
+# shellcheck disable=SC2086  # words
+if ! ours apt-get update || ! (cd "$folder/apt" && ours apt-get $get "$@"); then
     echo "unpack_debian: apt cannot fetch these packages of $release ($architecture): $*" >&2
     exit 1
 fi
-for package in "$folder"/apt/*.deb; do
-    dpkg -x "$package" "$folder" || exit 1
+for package in "$folder"/apt/*.deb "$folder"/apt/*.orig.tar.*z; do
+    case $package in
+    *'*'*) ;; # there is none
+    *.deb) dpkg -x "$package" "$folder" || exit 1 ;;
+    *) tar -xf "$package" -C "$folder" --strip-components=1 || exit 1 ;;
+    esac
 done
 rm -rf "$folder/apt"
 echo "$wanted" >"$folder/complete"

@@ -451,6 +451,7 @@ static void a_fork_during_the_first_call_of_the_process(void **state) {
 }
 
 int main(int argc, char **argv) {
+    if (test_is_emulated()) test_skip_program("qemu-user wipes no pages in a child: run it on an ARM64 machine");
     if (argc > 1 && strcmp(argv[1], "first-call") == 0) return fork_during_the_first_call();
     if (test_is_slow()) test_skip_program("a sanitizer does not survive the fork of several threads");
     const struct CMUnitTest tests[] = {

@@ -175,6 +175,10 @@ void test_seed_ends(void) {
 #define BUILT_SLOW false
 #endif
 
+bool test_is_emulated(void) {
+    return getenv("TW_EMULATED") != NULL;
+}
+
 bool test_is_slow(void) {
     /* valgrind preloads its own libraries into the program that it runs. */
     const char *preload = getenv("LD_PRELOAD");

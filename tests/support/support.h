@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
 
 #include "tallywheel.h"
 
@@ -50,6 +51,9 @@ void test_seed_ends(void);
 uint64_t test_scale(uint64_t n);
 /* True under a sanitizer or valgrind: timings mean little there, and address space is scarce. */
 bool test_is_slow(void);
+/* True under qemu-user (scripts/check.sh says so). It has no robust lists, no seccomp and no clock that is read without
+ * a system call, and it wipes no pages. What needs one of these is left out there. */
+bool test_is_emulated(void);
 
 /* Ends the program as skipped, before any test ran: TAP "1..0 # SKIP reason", else exit status 77. */
 _Noreturn void test_skip_program(const char *reason);
