@@ -416,7 +416,7 @@ int main() {
     };
     const model_mutant merge[] = {{D2, STEP, NULL}, {D1, RELEASE, NULL}, {D2, ACQUIRE, NULL}};
     const model_mutant flush[] = {{R2, STEP, NULL}, {D8, STEP, NULL}, {R5, RELEASE, NULL}, {R6, ACQUIRE, NULL}};
-    const model_mutant heal[] = {{D9, STEP, NULL}, {D10, STEP, NULL}, {D11, STEP, NULL}, {D4, STEP, NULL}};
+    const model_mutant heal[] = {{D9, STEP, NULL}, {D10, STEP, NULL}, {D11, STEP, NULL}};
     int wrong = MODEL_RUN(collecting, "collecting", 50000, full);
     wrong += MODEL_RUN(merging, "merging", 50000, merge);
     wrong += MODEL_RUN(turning, "two passes", 100000, turn);
