@@ -41,6 +41,7 @@ SHARED = {
     "engine/base/event_count_own": "engine/base/event_count.h",
     "engine/fast/fast_aes": "engine/fast/fast.h",
     "engine/fast/fast_portable": "engine/fast/fast.h",
+    "engine/ask/strict_gcra": "engine/ask/strict.h",
 }
 PUBLIC = "include/tallywheel.h"
 
