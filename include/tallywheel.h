@@ -223,7 +223,7 @@ TW_API tw_status tw_family_open(tw_engine *engine, const tw_family_options *opti
  *    view   becomes the count right after this add, as known in this process. NULL if you do not
  *           need it
  *  The view is exact in the sense of P1 and P3: no two adds of 1 get the same view. The exception
- *  is described under HOT KEYS (chapter 7). Adds without a view can be faster there.
+ *  is described under HOT KEYS (below). Adds without a view can be faster there.
  *  Cost: one hash and one atomic add if the key exists (P9). A new key uses prepared memory and is
  *  inserted lock-free.
  *  Returns:

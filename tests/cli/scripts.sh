@@ -30,7 +30,7 @@ says() {
     grep -qF -- "$1" "$TW_ROOT/said"
 }
 
-echo 1..53
+echo 1..54
 
 # ---- models carry digests of what they copy
 
@@ -186,7 +186,7 @@ PATH=$path
 # ---- the rules between folders
 
 rm -rf "${TW_ROOT:?}"/*
-for part in engine/base engine/turn sync extras tools examples tests/orderings bench include scripts docs; do mkdir -p "$TW_ROOT/$part"; done
+for part in engine/base engine/turn sync extras tools examples tests/orderings tests/cli bench include scripts docs; do mkdir -p "$TW_ROOT/$part"; done
 cp "$1/meson.build" "$TW_ROOT/" && cp "$1/include/tallywheel.h" "$TW_ROOT/include/" && cp "$1/engine/meson.build" "$TW_ROOT/engine/" &&
     cp "$1/sync/meson.build" "$TW_ROOT/sync/" && cp "$1/extras/meson.build" "$TW_ROOT/extras/" && cp "$1/tools/meson.build" "$TW_ROOT/tools/"
 clock() { # LINE
@@ -195,6 +195,7 @@ clock() { # LINE
 clock '#include "tallywheel.h"'
 printf '/* turn.h -- a turn. */\n' >"$TW_ROOT/engine/turn/turn.h"
 echo "files('clock.c')" >"$TW_ROOT/engine/base/meson.build"
+printf '# clock.sh -- the time and the turn.\n# Covers: engine/base/clock.c, engine/turn/turn.h.\n' >"$TW_ROOT/tests/cli/clock.sh"
 layers() { # EXPECTED-STATUS
     sh "$scripts/layers.sh" >"$TW_ROOT/said" 2>&1
     status=$?
@@ -220,6 +221,10 @@ long_row="| $(printf '%0121d' 0) |"
 { printf '%s\n\n```\n%s\n```\n\n' "$long_row" "$long_row" && printf '%0121d\n' 0; } >"$TW_ROOT/docs/A.md"
 layers 1 && says 'docs/A.md:7: 121 columns' && [ "$(grep -c columns "$TW_ROOT/said")" -eq 2 ]
 ok $? 'and a line of docs that is too long, but not in a table or a block of code'
+rm "$TW_ROOT/docs/A.md"
+sed -i 's|, engine/turn/turn.h||' "$TW_ROOT/tests/cli/clock.sh"
+layers 1 && says 'engine/turn/turn.h: no test covers it'
+ok $? 'and a file that no test covers'
 
 # ---- a release
 # Of the real files, as version 1.2.3 in a repository of their own.
