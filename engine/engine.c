@@ -144,7 +144,7 @@ static bool begin_counting(tw_engine *engine, uint64_t bytes_max) {
 static bool begin_here(tw_engine *engine) {
     twi_check(engine->life.opening);
     struct twi_here *here = engine->here;
-    here->hook = (struct twi_hook_run){0};
+    here->hook = (struct twi_hook_run){.call = 0};
     here->background.runs = here->auditor.runs = false;
     twi_reserve_local_begin(engine);
     name(engine);
