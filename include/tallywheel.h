@@ -47,9 +47,10 @@
  *                   waits for Redis.
  *
  * Threads   Any thread may make any call at any time, unless the call's comment excludes it. The
- *           exceptions are tw_close() and tw_family_close(). Threads need not register. What the
- *           library keeps for a thread serves another one when the thread has ended. 65,535 threads
- *           may use it at once; more are refused with TW_ERR_MEMORY.
+ *           exceptions are tw_close() and tw_family_close(). Threads need not register: the first
+ *           call of a thread does that, with a system call. What the library keeps for a thread
+ *           serves another one when the thread has ended. 65,535 threads may use it at once; more
+ *           are refused with TW_ERR_MEMORY.
  * dlclose   Close the engines first. The shared library then stays in the process. A module that is
  *           linked with the static library may be unloaded once its engines are closed and no call
  *           is running. Its threads may end later.

@@ -83,7 +83,7 @@ void redis_server_require(void) {
 /* As "v=7.0.15" says: 70015. Asked once. */
 static int version(void) {
     static int known;
-    char line[256] = "", *at;
+    char line[256] = "", *at = NULL;
     FILE *said = known == 0 ? popen("redis-server --version", "re") : NULL;
     if (said == NULL) return known;
     if (fgets(line, sizeof line, said) == NULL || (at = strstr(line, " v=")) == NULL) fail_msg("no version: %s", line);
