@@ -22,7 +22,7 @@
 /* ---- what saving and loading have in common ---- */
 
 bool twi_saved_hold(struct twi_held_families *held, tw_family *family) {
-    if (!twi_grow(&held->list, sizeof *held->list, &held->room, (size_t)held->count + 1, FAMILIES_FIRST)) return false;
+    if (!twi_grow(&held->list, sizeof(void *), &held->room, (size_t)held->count + 1, FAMILIES_FIRST)) return false;
     (void)twi_add_relaxed(&family->started, 1); /* under the lock: it is not being freed */
     held->list[held->count++] = family;
     return true;
@@ -125,7 +125,7 @@ static tw_status hold_families(tw_engine *engine, struct twi_held_families *held
             status = twi_refuse(TW_ERR_MEMORY, NULL);
     }
     twi_unlock(&engine->roster.lock);
-    if (status == TW_OK && held->count != 0) qsort(held->list, held->count, sizeof *held->list, compare_addresses);
+    if (status == TW_OK && held->count != 0) qsort(held->list, held->count, sizeof(void *), compare_addresses);
     return status;
 }
 
@@ -191,8 +191,9 @@ static void note_reserved(void *ctx, const struct twi_reservation *entry) {
 }
 
 static void show_reserved(struct saving *saving, const struct reserved *reserved, tw_key key) {
+    if (saving->held.list == NULL) return;
     tw_family *const *found =
-        bsearch(&reserved->family, saving->held.list, saving->held.count, sizeof *saving->held.list, compare_addresses);
+        bsearch(&reserved->family, saving->held.list, saving->held.count, sizeof(void *), compare_addresses);
     if (found == NULL || twi_saved_fate(*found, reserved->start_ms) == TWI_SAVED_OVER) return;
     const struct twi_save_visitor *visitor = saving->visitor;
     saving->is_over = !visitor->window(visitor->ctx, (uint32_t)(found - saving->held.list), reserved->start_ms) ||

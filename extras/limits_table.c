@@ -220,7 +220,7 @@ tw_status twi_limits_build(char *text, size_t size, const struct twi_limits_erro
     }
     build.table->text = text;
     tw_status status = add_lines(&build, text, size);
-    if (status == TW_OK) {
+    if (status == TW_OK && build.table->rules != NULL) {
         qsort(build.table->rules, build.table->rule_count, sizeof *build.table->rules, rule_order);
         status = link_rules(&build);
     }

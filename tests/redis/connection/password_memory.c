@@ -141,6 +141,7 @@ static void a_password_of_the_url_ends_with_the_engine(void **state) {
 }
 
 int main(void) {
+    redis_server_require();
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_password_from_the_hook_is_gone_once_it_was_sent),
                                        cmocka_unit_test(a_password_of_the_url_ends_with_the_engine)};
     return cmocka_run_group_tests(tests, NULL, NULL);
