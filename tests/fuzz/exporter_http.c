@@ -23,7 +23,7 @@ static struct server *the_server(void) {
 }
 
 static struct client *connect_client(struct server *server, int fd) {
-    struct client *client = place(server);
+    struct client *client = http_place(server);
     struct epoll_event wanted = {.events = EPOLLIN, .data.ptr = client};
     client->fd = fd;
     client->used = client->sent = 0;
@@ -54,12 +54,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (sent <= 0) break;
         at += (size_t)sent;
         if (client->state != WAITS) step(server, client);
-        round_step(server);
+        if (server->round != NULL && exporter_step(server->round)) answer_page(server);
     }
     for (ssize_t come; (come = recv(ends[1], answer + got, sizeof answer - 1 - got, 0)) > 0;) got += (size_t)come;
     answer[got] = '\0';
     check(answer, got);
     close(ends[1]);
-    if (client->fd >= 0) end(client);
+    if (client->fd >= 0) http_end(client);
     return 0;
 }
