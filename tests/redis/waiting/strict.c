@@ -274,6 +274,12 @@ static void a_copy_that_comes_when_there_is_room_charges_nothing(void **state) {
     strict_end(&strict);
 }
 
+static bool is_settled(void *ctx) {
+    struct strict *strict = ctx;
+    (void)tw_acquire(strict->family, tw_str("other"), 0, 1, NULL);
+    return test_stat_of(strict->engine, asks_settled) == test_stat_of(strict->engine, asks_unknown);
+}
+
 /* Goal: a call of unknown outcome that on_outage admitted is charged once in the end: what Redis charged is taken back,
  * and what was counted here arrives. A call that was denied is not charged at all. */
 static void a_call_of_unknown_outcome_is_settled(void **state) {
@@ -289,21 +295,11 @@ static void a_call_of_unknown_outcome_is_settled(void **state) {
         assert_int_equal(verdict.decided_by, TW_BY_OUTAGE);
         strict_order(&strict, PROXY_PASS, 1);
         assert_i64_equal(test_stat_of(strict.engine, asks_unknown), 1);
-        for (int tries = 0; tries < 200 && test_stat_of(strict.engine, asks_settled) == 0; tries++) {
-            test_sleep_ms(5);
-            (void)tw_acquire(strict.family, tw_str("else"), 1, 1000, NULL);
-        }
-        assert_i64_equal(test_stat_of(strict.engine, asks_settled), 1);
+        assert_true(test_wait(is_settled, &strict, 3000));
         assert_status(tw_flush(strict.engine, 3000), TW_OK);
         assert_i64_equal(redis_server_get(&strict.server, "s:k"), closed ? 1 : 11);
         strict_end(&strict);
     }
-}
-
-static bool is_settled(void *ctx) {
-    struct strict *strict = ctx;
-    (void)tw_acquire(strict->family, tw_str("other"), 0, 1, NULL);
-    return test_stat_of(strict->engine, asks_settled) == test_stat_of(strict->engine, asks_unknown);
 }
 
 /* Goal: whatever the network does to any number of calls, in the end Redis has exactly what was admitted: nothing
