@@ -20,9 +20,7 @@ sys.dont_write_bytecode = True
 import c_source
 import files
 
-PAGE = "docs/TESTING.md"
-BEGIN = "<!-- covers: begin (scripts/covers.py --renew) -->"
-END = "<!-- covers: end -->"
+LIST = files.PageList("docs/TESTING.md", "covers")
 WORD = re.compile(r"[A-Za-z_]\w{4,}")
 COVERS = re.compile(r"^(?: \*|#|//)? ?Covers: (.*?)\.(?: \*/|\n)", re.MULTILINE | re.DOTALL)
 DECLARED = re.compile(r"^(?!static|typedef|#)[\w *]*\b(twi_\w+)\(", re.MULTILINE)
@@ -106,24 +104,14 @@ class Tree:
 
 def differences(tree: Tree) -> list[str]:
     wrong = tree.wrong + [f"{path}: no test covers it (add it to a test's \"Covers:\")" for path in tree.without_tests()]
-    if not os.path.exists(PAGE):
-        return wrong
-    text = read(PAGE)
-    if BEGIN not in text or END not in text:
-        return [*wrong, f"{PAGE}: no table of tests"]
-    there = text[text.index(BEGIN) + len(BEGIN) : text.index(END)].strip().split("\n")
-    return wrong + [f"{PAGE}: not up to date (python3 scripts/covers.py --renew): {row[:60]}"
-                    for row in tree.rows() if row not in there]
+    return wrong + LIST.differences(tree.rows(), "the sources and tests")
 
 
 def main() -> int:
     os.chdir(os.environ.get("TW_ROOT") or os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     tree = Tree()
     if sys.argv[1:] == ["--renew"]:
-        text = read(PAGE)
-        begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-        with open(PAGE, "w", encoding="utf-8") as file:
-            file.write(text[:begin] + "\n\n" + "\n".join(tree.rows()) + "\n\n" + text[end:])
+        LIST.renew(tree.rows())
         return 0
     for path in sys.argv[1:]:
         for test in tree.tests_of(os.path.splitext(path)[0]):

@@ -11,9 +11,6 @@ import os
 import re
 import sys
 
-PAGE = "docs/ARCHITECTURE.md"
-BEGIN = "<!-- files: begin (scripts/files.py --renew) -->"
-END = "<!-- files: end -->"
 TOPS = ("engine", "sync", "extras", "tools")
 
 
@@ -56,31 +53,44 @@ def purpose(path: str) -> str:
     return re.split(r"(?<=[.])\s", whole.replace("*/", "").strip())[0]
 
 
+class PageList:
+    """A list that a script writes into a page, between two comments that name the script."""
+
+    def __init__(self, page: str, name: str) -> None:
+        self.page, self.command = page, f"scripts/{name}.py --renew"
+        self.begin, self.end = f"<!-- {name}: begin ({self.command}) -->", f"<!-- {name}: end -->"
+
+    def differences(self, wanted: list[str], source: str) -> list[str]:
+        """Where the page and the rows that are wanted differ; nothing if there is no page."""
+        if not os.path.exists(self.page):
+            return []
+        with open(self.page, encoding="utf-8") as file:
+            text = file.read()
+        if self.begin not in text or self.end not in text:
+            return [f"{self.page}: no list of {self.command}"]
+        there = text[text.index(self.begin) + len(self.begin) : text.index(self.end)].strip().split("\n")
+        return ([f"{self.page}: not in {source} (python3 {self.command}): {row}" for row in there if row not in wanted] +
+                [f"{self.page}: missing (python3 {self.command}): {row}" for row in wanted if row not in there])
+
+    def renew(self, rows: list[str]) -> None:
+        with open(self.page, encoding="utf-8") as file:
+            text = file.read()
+        begin, end = text.index(self.begin) + len(self.begin), text.index(self.end)
+        with open(self.page, "w", encoding="utf-8") as file:
+            file.write(text[:begin] + "\n\n" + "\n".join(rows) + "\n\n" + text[end:])
+
+
+LIST = PageList("docs/ARCHITECTURE.md", "files")
+
+
 def differences() -> list[str]:
-    if not os.path.exists(PAGE):
-        return []
-    with open(PAGE, encoding="utf-8") as file:
-        text = file.read()
-    if BEGIN not in text or END not in text:
-        return [f"{PAGE}: no list of files"]
-    there = text[text.index(BEGIN) + len(BEGIN) : text.index(END)].strip().split("\n")
-    wanted = expected()
-    return ([f"{PAGE}: not in the folders (python3 scripts/files.py --renew): {row}" for row in there if row not in wanted] +
-            [f"{PAGE}: missing (python3 scripts/files.py --renew): {row}" for row in wanted if row not in there])
-
-
-def renew() -> None:
-    with open(PAGE, encoding="utf-8") as file:
-        text = file.read()
-    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    with open(PAGE, "w", encoding="utf-8") as file:
-        file.write(text[:begin] + "\n\n" + "\n".join(expected()) + "\n\n" + text[end:])
+    return LIST.differences(expected(), "the folders")
 
 
 def main() -> int:
     os.chdir(os.environ.get("TW_ROOT") or os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     if sys.argv[1:] == ["--renew"]:
-        renew()
+        LIST.renew(expected())
     elif sys.argv[1:]:
         for room in sys.argv[1:]:
             for path in sorted(glob.glob(room.rstrip("/") + "/*.[ch]")):
