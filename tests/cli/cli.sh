@@ -8,12 +8,15 @@ export LC_ALL
 work=$(mktemp -d)
 number=0
 background=''
+redis=''
 ran=''
 broken=''
 tab=$(printf '\t')
 seed=${TW_SEED:-${TW_SEED_ROUND:-$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')}}
 
 at_end() {
+    # A server that would save at SIGTERM does not end, because its folder is gone by then. It has nothing to save.
+    if [ -n "$redis" ]; then kill -9 "$redis" 2>/dev/null; fi
     for pid in $background; do kill "$pid" 2>/dev/null; done
     rm -rf "$work"
 }
