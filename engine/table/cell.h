@@ -41,7 +41,7 @@
 #define TWI_COUNT_SHIFT 2
 #define TWI_KEY_INLINE 32u
 
-/* meta: 0..15 key size | 16.. flags | 24..29 kind (record class, cold or not) | 30 PARKED | 31 UNTOLD | 32..63 index in
+/* meta: 0..15 key size | 16.. flags | 24..29 kind (record class, cold or not) | 30 PARKED | 31 RESEND | 32..63 index in
  * its chunk */
 #define TWI_META_SIZE UINT64_C(0xffff)
 /* the cell is in the index, so walkers show it. The inserter sets it, or the first thread that finds the cell */
@@ -57,7 +57,7 @@
 #define TWI_META_KIND_SHIFT 24
 #define TWI_META_PARKED (UINT64_C(1) << 30) /* its store cannot accept it now: not collected (parked.c) */
 /* the present store of Redis has not yet received what an earlier store has (restore_notes.h) */
-#define TWI_META_UNTOLD (UINT64_C(1) << 31)
+#define TWI_META_RESEND (UINT64_C(1) << 31)
 #define TWI_META_INDEX_SHIFT 32
 
 struct twi_cell {

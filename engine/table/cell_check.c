@@ -20,7 +20,7 @@ bool twi_cell_is_valid(struct twi_cell *cell) {
     bool is_frozen = (word & TWI_FROZEN) != 0;
     if (!key_fits(meta)) return false;
     if ((meta & TWI_META_STRIPED) != 0 && !is_frozen) return false;
-    if ((meta & (TWI_META_PARKED | TWI_META_UNTOLD)) != 0 && (meta & TWI_META_COLD) == 0) return false;
+    if ((meta & (TWI_META_PARKED | TWI_META_RESEND)) != 0 && (meta & TWI_META_COLD) == 0) return false;
     if (is_frozen) return is_within(twi_load_relaxed(twi_cell_final(cell, meta)), TW_COUNT_MAX);
     int64_t bound = (meta & TWI_META_EDGE) != 0 ? TW_COUNT_MAX : TWI_VALUE_EDGE;
     return is_within(twi_word_value(word), bound);

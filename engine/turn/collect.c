@@ -86,17 +86,17 @@ static bool make_item(tw_engine *engine, struct twi_generation *generation, stru
     if ((meta & TWI_META_STRIPED) != 0) value += twi_stripes_take_dirty(cell, &sealed);
     bool part = generation->family->kind.gauge;
     if (part && twi_gauge_leaves(generation->family)) value = 0;
-    int64_t untold = 0;
-    if (twi_unlikely((meta & TWI_META_UNTOLD) != 0)) untold = twi_restore_take(generation, cell, cold);
-    int64_t delta = value - twi_load_relaxed(&cold->handed) + untold;
-    if (untold != 0) twi_store_relaxed(&cold->handed, value);
+    int64_t to_resend = 0;
+    if (twi_unlikely((meta & TWI_META_RESEND) != 0)) to_resend = twi_restore_take(generation, cell, cold);
+    int64_t delta = value - twi_load_relaxed(&cold->handed) + to_resend;
+    if (to_resend != 0) twi_store_relaxed(&cold->handed, value);
     bool asked = twi_load_relaxed(&generation->turn.wants_totals);
     if (delta == 0 && !asked && (sealed || (cell == &generation->overflow && !part))) return false;
     twi_store_relaxed(&cold->handed, value);
     if (delta < 0) generation->turn.restore.has_negative = true;
     *item = (struct twi_item){.family = generation->family, .generation = generation, .cell = cell, .delta = delta};
     item->expiry_ms = generation->expiry_ms;
-    item->units = untold;
+    item->units = to_resend;
     if (generation->family->kind.from_first) {
         item->expiry_ms = cell == &generation->overflow
                               ? twi_time_add(generation->end_ms, generation->family->rule.window_ms)

@@ -55,7 +55,7 @@ static bool report_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct twi_cold *cold = twi_generation_cold(generation, cell, meta);
     int64_t delta = twi_cell_local(cell, meta) - twi_load_relaxed(&cold->handed);
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) + delta);
-    if ((meta & TWI_META_UNTOLD) != 0) delta += twi_restore_take(generation, cell, cold);
+    if ((meta & TWI_META_RESEND) != 0) delta += twi_restore_take(generation, cell, cold);
     if (generation->family->kind.gauge) return true; /* the contribution of a gauge expires without a message */
     twi_lost_report(report->engine, generation->family, key, start_ms, delta, reason);
     return true;

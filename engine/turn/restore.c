@@ -55,7 +55,7 @@ static void begin_generation(void *ctx, struct twi_generation *generation) {
         twi_restore_acked_less(stores, generation, begin->store, acked);
         return;
     }
-    twi_restore_store_at(stores, begin->store)->untold += acked;
+    twi_restore_store_at(stores, begin->store)->to_resend += acked;
     if (acked != 0 && !generation->turn.restore.listed) list_generation(begin->engine, generation);
 }
 
@@ -91,8 +91,8 @@ uint64_t twi_port_restore(tw_engine *engine, uint32_t index) {
     engine->restore->cursor = (struct twi_cursor){0}; /* the generation that is being walked is walked from its start */
     store->walk = TWI_WALK_RESTORES;
     if (store->begun++ == 0 && !store->was_back) store->away = 0;
-    if (store->lacked < store->untold) store->lacked = store->untold;
-    store->untold = 0;
+    if (store->lacked < store->to_resend) store->lacked = store->to_resend;
+    store->to_resend = 0;
     twi_port_forgotten(engine, index);
     for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
          family = twi_load_acquire(&family->entry.next))
@@ -136,15 +136,15 @@ static bool restore_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct twi_cold *cold = twi_generation_cold(walk->generation, cell, meta);
     if (what == TWI_WALK_PASSES) return true;
     if (what == TWI_WALK_KEEPS) {
-        (void)twi_and_acqrel(&cell->meta, ~TWI_META_UNTOLD); /* one instruction; no ordering is needed */
+        (void)twi_and_acqrel(&cell->meta, ~TWI_META_RESEND); /* one instruction; no ordering is needed */
         return true;
     }
     int64_t acked = twi_load_relaxed(&cold->acked), given_up = twi_restore_given_up_of(walk->generation, cell);
-    if (acked == given_up || (meta & TWI_META_UNTOLD) != 0) return true;
+    if (acked == given_up || (meta & TWI_META_RESEND) != 0) return true;
     if (walk->generation->family->kind.from_first && !is_overflow && twi_load_relaxed(&cell->end_ms) <= walk->now_ms)
         return true; /* its lifetime in Redis has ended, too */
     twi_check(twi_load_relaxed(&cold->handed) == acked);
-    (void)twi_or_relaxed(&cell->meta, TWI_META_UNTOLD); /* only the turn reads it */
+    (void)twi_or_relaxed(&cell->meta, TWI_META_RESEND); /* only the turn reads it */
     twi_dirty_owe(engine, walk->generation, cell, meta);
     twi_port_count(engine, restored, (int64_t)twi_restore_magnitude(acked - given_up));
     return true;
@@ -174,7 +174,7 @@ static bool revive_entry(void *ctx, tw_key key, struct twi_final final) {
     twi_store_relaxed(&cold->handed, final.local);
     twi_store_relaxed(&cold->acked, final.local);
     if (!restores) return true;
-    (void)twi_or_relaxed(&cell->meta, TWI_META_UNTOLD);
+    (void)twi_or_relaxed(&cell->meta, TWI_META_RESEND);
     twi_dirty_owe(engine, walk->generation, cell, meta);
     twi_port_count(engine, restored, (int64_t)twi_restore_magnitude(final.local));
     return true;
@@ -188,7 +188,7 @@ static bool any_restores(tw_engine *engine) {
 }
 
 /* Returns true when all counters of the generation that must be restored will send all their counts again, and no
- * counter of a store that is kept is UNTOLD any more. */
+ * counter of a store that is kept is marked TWI_META_RESEND any more. */
 static bool restore_generation(tw_engine *engine, struct twi_generation *generation) {
     twi_check(generation->turn.restore.listed);
     struct twi_cursor *cursor = &engine->restore->cursor;
@@ -275,7 +275,7 @@ bool twi_port_end_item(struct twi_item *item) {
     twi_check(item->generation->family == item->family);
     struct twi_restore *restore = item->family->engine->restore;
     if ((item->flags & TWI_ITEM_GAUGE) != 0) return false;
-    twi_restore_less_untold(restore, item->store, twi_restore_magnitude(item->units));
+    twi_restore_less_to_resend(restore, item->store, twi_restore_magnitude(item->units));
     twi_port_keep_item(item);
     struct twi_noted *noted = restore->adrift.count != 0 ? twi_notes_find(&restore->adrift, item->cell) : NULL;
     int64_t adrift = noted != NULL ? part_of(noted, item->delta) : 0;
@@ -337,9 +337,9 @@ bool twi_port_keep(tw_engine *engine, uint32_t index, uint64_t *uncertain) {
     keep_all_adrift(engine, index);
     twi_port_distinct_again(engine, index);
     *uncertain = store->lacked + (was_left ? store->away + store->twice : 0);
-    store->lacked = store->untold; /* by the store that is left now */
+    store->lacked = store->to_resend; /* by the store that is left now */
     store->was_back = true;
-    if (store->untold != 0) {
+    if (store->to_resend != 0) {
         struct keep keep = {engine, index};
         store->walk = TWI_WALK_KEEPS;
         restore->cursor = (struct twi_cursor){0};
@@ -348,6 +348,6 @@ bool twi_port_keep(tw_engine *engine, uint32_t index, uint64_t *uncertain) {
             if (family->kind.synced) twi_window_visit(family, keep_generation, &keep);
     }
     store->begun = 0;
-    store->away = store->twice = store->untold = 0;
+    store->away = store->twice = store->to_resend = 0;
     return was_left;
 }

@@ -94,16 +94,16 @@ int64_t twi_restore_given_up_of(struct twi_generation *generation, const struct 
     return noted_of(&generation->family->engine->restore->given_up, cell);
 }
 
-void twi_restore_less_untold(struct twi_restore *restore, uint32_t store, uint64_t units) {
-    uint64_t *untold = &twi_restore_store_at(restore->stores, store)->untold;
-    *untold -= units < *untold ? units : *untold;
+void twi_restore_less_to_resend(struct twi_restore *restore, uint32_t store, uint64_t units) {
+    uint64_t *to_resend = &twi_restore_store_at(restore->stores, store)->to_resend;
+    *to_resend -= units < *to_resend ? units : *to_resend;
 }
 
 /* Also records that Redis does not have these units. */
 static void forget_units(const struct twi_item *item) {
     struct twi_restore *restore = item->family->engine->restore;
     uint64_t units = twi_restore_magnitude(item->units);
-    twi_restore_less_untold(restore, item->store, units);
+    twi_restore_less_to_resend(restore, item->store, units);
     twi_restore_acked_less(restore->stores, item->generation, item->store, units);
 }
 
@@ -212,24 +212,24 @@ uint64_t twi_restore_take_dropped(struct twi_restore *restore, uint32_t store, i
 /* ---- the part of a counter that an earlier store has ---- */
 
 int64_t twi_restore_take(struct twi_generation *generation, struct twi_cell *cell, struct twi_cold *cold) {
-    twi_check((twi_load_relaxed(&cell->meta) & TWI_META_UNTOLD) != 0);
+    twi_check((twi_load_relaxed(&cell->meta) & TWI_META_RESEND) != 0);
     int64_t acked = twi_load_relaxed(&cold->acked), given_up = twi_restore_given_up_of(generation, cell);
-    (void)twi_and_acqrel(&cell->meta, ~TWI_META_UNTOLD); /* one instruction; no ordering is needed */
+    (void)twi_and_acqrel(&cell->meta, ~TWI_META_RESEND); /* one instruction; no ordering is needed */
     twi_store_relaxed(&cold->acked, given_up);
     return acked - given_up;
 }
 
-void twi_restore_note_told(const struct twi_item *item) {
+void twi_restore_note_resent(const struct twi_item *item) {
     twi_check((item->flags & TWI_ITEM_GAUGE) == 0);
     struct twi_restore *restore = item->family->engine->restore;
     uint64_t fresh = twi_restore_magnitude(item->delta - item->units);
     /* the earlier store had the remainder, and acked_units already includes it */
     twi_restore_acked_add(restore->stores, item->generation, item->store, fresh);
-    twi_restore_less_untold(restore, item->store, twi_restore_magnitude(item->units));
+    twi_restore_less_to_resend(restore, item->store, twi_restore_magnitude(item->units));
     twi_restore_store_at(restore->stores, item->store)->away += fresh;
 }
 
-/* If no other part of the counter is in flight, the counter becomes UNTOLD again. (Only without deltas is a sum of
+/* If no other part of the counter is in flight, the counter is marked again. (Only without deltas is a sum of
  * positive deltas zero.) Otherwise its units become unsent. An earlier store that is back by then gets them twice. */
 void twi_restore_note_returned(const struct twi_item *item, bool whole) {
     twi_check(item->units != 0 && (item->flags & TWI_ITEM_GAUGE) == 0);
@@ -245,7 +245,7 @@ void twi_restore_note_returned(const struct twi_item *item, bool whole) {
     }
     twi_store_relaxed(&cold->handed, handed + item->units);
     twi_store_relaxed(&cold->acked, acked + item->units);
-    (void)twi_or_relaxed(&cell->meta, TWI_META_UNTOLD);
+    (void)twi_or_relaxed(&cell->meta, TWI_META_RESEND);
 }
 
 /* ---- forgetting ---- */

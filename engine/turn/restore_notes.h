@@ -4,18 +4,18 @@
  * A STORE is one data set of Redis, or what is in one of its key slots (restore_stores.h). Redis may lose a store, and
  * a failover or a backup may bring an earlier store back. For a live counter, `acked` is the number of units that Redis
  * has acknowledged. This is the whole contribution of this engine to the key. If the new store is empty, the counter is
- * marked UNTOLD. `acked` then stays the number of units that the earlier store has. All of them must be sent again,
- * except those that were given up. The item that sends this part again has it in a separate field (`units`):
+ * marked TWI_META_RESEND. `acked` then stays the number of units that the earlier store has. All of them must be sent
+ * again, except those that were given up. The item that sends this part again has it in a separate field (`units`):
  *
  *              restore            collected                   acknowledged
- *   sent ────────────▶ UNTOLD ────────────▶ in flight ──────────────▶ sent
+ *   sent ────────────▶ RESEND ────────────▶ in flight ──────────────▶ sent
  *     ▲                  │ ▲ returned            │
  *     └── keep ◀─────────┴─┴───────────────────┘   the earlier store is back: nothing of this is re-sent
  *
  * Only one kind of counts cannot be restored: acknowledged ones of windows that were dropped here before Redis did.
- * Always true: a counter's `acked` is the number of its units that Redis has (if UNTOLD, that the earlier store has)
- * plus those that were given up. If a counter has both, `given_up` has the part that was given up, or its window is
- * marked `unrestorable`.
+ * Always true: a counter's `acked` is the number of its units that Redis has (that the earlier store has, if it is
+ * marked) plus those that were given up. If a counter has both, `given_up` has the part that was given up, or its
+ * window is marked `unrestorable`.
  * Threads: only the turn calls these functions. */
 #ifndef TWI_TURN_RESTORE_NOTES_H
 #define TWI_TURN_RESTORE_NOTES_H
@@ -62,11 +62,11 @@ struct twi_restore {
     struct twi_dropped_window dropped_rest; /* the windows for which there was no memory */
 };
 
-/* take() is called when an UNTOLD counter is collected, and returns the part of it that the earlier store has.
- * note_told() is called when the item of that part was acknowledged. note_returned() is called when the item was
+/* take() is called when a marked counter is collected, and returns the part of it that the earlier store has.
+ * note_resent() is called when the item of that part was acknowledged. note_returned() is called when the item was
  * returned; `whole` means that all units in flight were returned. */
 int64_t twi_restore_take(struct twi_generation *generation, struct twi_cell *cell, struct twi_cold *cold);
-void twi_restore_note_told(const struct twi_item *item);
+void twi_restore_note_resent(const struct twi_item *item);
 void twi_restore_note_returned(const struct twi_item *item, bool whole);
 /* note_given_up() is called when an item was given up. note_shed() is called when a generation loses its records
  * (history.c), and note_dropped() when it is dropped. */
@@ -92,8 +92,8 @@ void twi_restore_give_up(tw_engine *engine, struct twi_cell *cell, struct twi_ge
 /* Returns how many units of a counter were given up. */
 int64_t twi_restore_given_up_of(struct twi_generation *generation, const struct twi_cell *cell);
 /* Called when fewer units must be sent again. The others were sent, have ended, or count in another way. */
-void twi_restore_less_untold(struct twi_restore *restore, uint32_t store, uint64_t units);
-/* Returns the units of that store in windows that not exist here and still exist in Redis, and forgets these units. */
+void twi_restore_less_to_resend(struct twi_restore *restore, uint32_t store, uint64_t units);
+/* Returns the units of that store in windows that still exist in Redis, but not here, and forgets these units. */
 uint64_t twi_restore_take_dropped(struct twi_restore *restore, uint32_t store, int64_t now_ms);
 
 TWI_INLINE uint64_t twi_restore_magnitude(int64_t delta) {

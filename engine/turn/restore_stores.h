@@ -13,7 +13,7 @@
 enum twi_restore_walk {
     TWI_WALK_PASSES,   /* no action */
     TWI_WALK_RESTORES, /* they send everything again that the store had acknowledged */
-    TWI_WALK_KEEPS     /* the earlier store, which is back, already has the UNTOLD units */
+    TWI_WALK_KEEPS     /* the earlier store is back, and has what would have been sent again */
 };
 
 struct twi_restore_store {
@@ -21,10 +21,10 @@ struct twi_restore_store {
     bool was_back;       /* a store that the engine had left has come back before */
     bool distinct_again; /* in the walk, its counters of distinct elements send all their registers again */
     /* The next five begin again when a known store is left or comes back. */
-    uint32_t begun;  /* restorations */
-    uint64_t untold; /* an upper bound of the units of counters that are, or will be, UNTOLD */
-    uint64_t away;   /* units that other stores acknowledged, and that the known store does not have */
-    /* UNTOLD units that were refused; the known store may get them twice */
+    uint32_t begun;     /* restorations */
+    uint64_t to_resend; /* an upper bound of the units that must be sent again */
+    uint64_t away;      /* units that other stores acknowledged, and that the known store does not have */
+    /* units that must be sent again and were refused; the known store may get them twice */
     uint64_t twice;
     uint64_t lacked; /* units that a store did not have when it was left; the maximum over these stores */
 };

@@ -50,7 +50,7 @@ void twi_port_acknowledge(const struct twi_item *item, const struct twi_reply *a
     twi_store_relaxed(&cold->acked, acked);
     if ((item->flags & TWI_ITEM_NAMED) != 0) item->generation->turn.closing.names_recorded = true;
     if ((item->flags & TWI_ITEM_GAUGE) == 0) /* contributions of gauges are sent again, but not restored */
-        twi_restore_note_told(item);
+        twi_restore_note_resent(item);
     if (answer->has_total && (item->flags & TWI_ITEM_GAUGE) != 0) {
         twi_store_relaxed(&item->cell->base, twi_saturated_sum(answer->total, -item->units));
         twi_store_relaxed(&cold->total_state, engine->turn.mono_ms << 1 | 1);

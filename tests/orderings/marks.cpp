@@ -14,7 +14,7 @@
 //   engine/count/dirty.c:twi_dirty_mark b30bbb091e0a
 //   engine/count/dirty.c:twi_dirty_take_marked cfa608c83c73
 //   engine/turn/collect.c:make_distinct c7602e071abe
-//   engine/turn/collect.c:make_item 9334bcc1eaf0
+//   engine/turn/collect.c:make_item 937c41ed0439
 //   engine/turn/collect.c:collect_chunk c4689fd6ceaf
 //   engine/turn/collect.c:next_chunk 638b129e185d
 //   engine/turn/collect.c:collect_pass 63dd9ae73ca8

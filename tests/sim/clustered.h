@@ -329,7 +329,7 @@ static bool clustered_rests(uint32_t slot) {
         for (size_t i = 0; i < FAKE_CELLS; i++) {
             struct twi_cell *cell = &sim.engines[n].cells[i];
             if (clustered_slot(cell->name) != slot) continue;
-            if (cell->untold || cell->period_ms != 0 || sim.engines[n].restore_left != 0) return false;
+            if (cell->to_resend || cell->period_ms != 0 || sim.engines[n].restore_left != 0) return false;
             cell->marked = false;
         }
     return true;

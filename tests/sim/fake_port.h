@@ -40,7 +40,7 @@ struct twi_cell {
     int64_t period_ms; /* of its windows; 0: it has a single life */
     int64_t end_ms;    /* of this life; a key that another node began may expire before it */
     int in_flight;     /* items handed out and not settled */
-    bool untold;       /* the current store still lacks what another store has */
+    bool to_resend;    /* the current store still lacks what another store has */
     int64_t adrift;    /* was in flight to a store that was left */
 };
 
@@ -165,10 +165,10 @@ size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_
         cell->marked = false;
         fake_add_between(engine, i);
         items[count] = (struct twi_item){.family = &engine->family, .generation = &engine->generation, .cell = cell};
-        if (cell->untold) items[count].units = cell->acked;
+        if (cell->to_resend) items[count].units = cell->acked;
         items[count].delta = cell->local - cell->handed + items[count].units;
         cell->acked -= items[count].units;
-        cell->untold = false;
+        cell->to_resend = false;
         items[count].expiry_ms = cell->expiry_ms;
         items[count].flags = cell->shape;
         if (!cell->asked) items[count].flags |= TWI_ITEM_FIRST;
@@ -245,7 +245,7 @@ void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
     if (item->units && (after_ms == 0 || cell->in_flight == 0)) {
         cell->handed += item->units;
         cell->acked += item->units;
-        cell->untold = true;
+        cell->to_resend = true;
     } else {
         item->family->engine->stores[item->store].twice += item->units * cell->sign;
     }
@@ -268,7 +268,7 @@ bool twi_port_park(struct twi_parking *parking, const struct twi_item *item) {
     if (item->units) {
         cell->handed += item->units;
         cell->acked += item->units;
-        cell->untold = true;
+        cell->to_resend = true;
     }
     cell->parked = true;
     parking->items[parking->count++] = (struct twi_parked){item->generation, cell};
@@ -347,15 +347,15 @@ static void fake_keep_adrift(struct twi_cell *cell) {
     cell->adrift = 0;
 }
 
-static int64_t fake_untold(const tw_engine *engine, uint32_t store) {
-    int64_t untold = 0;
+static int64_t fake_to_resend(const tw_engine *engine, uint32_t store) {
+    int64_t to_resend = 0;
     for (size_t i = 0; i < FAKE_CELLS; i++) {
         const struct twi_cell *cell = &engine->cells[i];
         if (fake_store_of(engine, cell) != store) continue;
-        if (cell->untold || (engine->stores[store].restores && i < engine->restore_left))
-            untold += cell->acked * cell->sign;
+        if (cell->to_resend || (engine->stores[store].restores && i < engine->restore_left))
+            to_resend += cell->acked * cell->sign;
     }
-    return untold;
+    return to_resend;
 }
 
 bool twi_port_keep(tw_engine *engine, uint32_t index, uint64_t *uncertain) {
@@ -364,7 +364,7 @@ bool twi_port_keep(tw_engine *engine, uint32_t index, uint64_t *uncertain) {
     for (size_t i = 0; i < FAKE_CELLS; i++)
         if (fake_store_of(engine, &engine->cells[i]) == index) fake_keep_adrift(&engine->cells[i]);
     *uncertain = (uint64_t)(store->lacked + (store->away + store->twice) * was_left);
-    store->lacked = fake_untold(engine, index);
+    store->lacked = fake_to_resend(engine, index);
     store->begun = store->away = store->twice = 0;
     if (was_left) engine->restore_left = FAKE_CELLS;
     store->keeps = was_left;
@@ -380,8 +380,8 @@ uint64_t twi_port_restore(tw_engine *engine, uint32_t index) {
     for (size_t i = 0; i < FAKE_CELLS; i++)
         if (fake_store_of(engine, &engine->cells[i]) == index) assert_int_equal(engine->cells[i].in_flight, 0);
     if (store->begun++ == 0 && !store->was_back) store->away = 0;
-    int64_t untold = fake_untold(engine, index);
-    if (store->lacked < untold) store->lacked = untold;
+    int64_t to_resend = fake_to_resend(engine, index);
+    if (store->lacked < to_resend) store->lacked = to_resend;
     engine->restore_left = FAKE_CELLS;
     store->restores = true;
     store->keeps = false;
@@ -394,10 +394,10 @@ bool twi_port_restore_some(tw_engine *engine) {
         uint32_t index = fake_store_of(engine, cell);
         const struct fake_store *store = &engine->stores[index];
         if (index == FAKE_STORES || (!store->keeps && !store->restores)) continue;
-        if (store->keeps) cell->untold = false;
+        if (store->keeps) cell->to_resend = false;
         if (store->keeps || cell->acked == 0) continue;
         twi_port_count(engine, restored, cell->acked * cell->sign);
-        cell->untold = cell->marked = true;
+        cell->to_resend = cell->marked = true;
     }
     for (uint32_t i = 0; engine->restore_left == 0 && i < FAKE_STORES; i++)
         engine->stores[i].keeps = engine->stores[i].restores = false;

@@ -8,7 +8,7 @@
  *     block key and keys of 8 to 16 bytes             pin       tw_pin_add: pin.c
  *     hundred   and keys of 97 to 160 bytes           long group  long keys by tw_add_many
  *     wide key  and keys of 17 to 32 bytes
- *     untold    short keys without an area there      slow      twi_add_slow(): add_once() in api.c
+ *     unsized   short keys without an area there      slow      twi_add_slow(): add_once() in api.c
  *     inside    short and long ones, by a thread
  *     long in   that is inside a section
  *
@@ -43,7 +43,7 @@ enum way {
     TINY_KEY,
     BLOCK_KEY,
     WIDE_KEY,
-    UNTOLD,
+    UNSIZED,
     INSIDE,
     LONG_IN,
     GROUP,
@@ -55,7 +55,7 @@ enum way {
     WAYS
 };
 static const char *const names[WAYS] = {"fast",      "lookup",   "long key", "hundred",  "long group", "tiny key",
-                                        "block key", "wide key", "untold",   "inside",   "long in",    "group",
+                                        "block key", "wide key", "unsized",  "inside",   "long in",    "group",
                                         "striped",   "slow",     "at",       "group at", "pin"};
 
 /* What was seen, in order. */
@@ -273,9 +273,9 @@ static void play(uint64_t seed, bool synced, uint32_t on_full) {
     rig.engine->hashing.fn = hash_now; /* families choose their fast paths by it */
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.keys_max = KEYS_MAX;
-    bool is_untold = way == UNTOLD, is_long = way >= LONG_KEY && way <= LONG_GROUP;
+    bool is_unsized = way == UNSIZED, is_long = way >= LONG_KEY && way <= LONG_GROUP;
     is_long = is_long || way == LONG_IN;
-    options.keys_expected = is_untold ? 1 /* too few for an area */ : KEYS_MAX;
+    options.keys_expected = is_unsized ? 1 /* too few for an area */ : KEYS_MAX;
     options.on_full = on_full;
     family = rig_family_of(&rig, &options);
     const char *head = way == HUNDRED     ? "a key that is so long that its record has three lines of memory, "
@@ -300,7 +300,7 @@ static void play(uint64_t seed, bool synced, uint32_t on_full) {
         bool has_area = twi_load_relaxed(&generation->area.places[is_long]) != 0;
         with_area += has_area && !is_long;
         with_long += has_area && is_long;
-        assert_false(is_untold && has_area);
+        assert_false(is_unsized && has_area);
         if (has_area) assert_int_equal(generation->area.lines, way == HUNDRED ? 3 : is_long ? 2 : 1);
         play_burst(&prng);
         if (test_prng_chance(&prng, 1, 3)) collect(&prng, true);

@@ -432,7 +432,7 @@ static void records_of_an_area_lie_apart(void **state) {
 }
 
 /* Goal: a small family is small: a window of 65 keys takes 120 bytes a key, of which 64 are the record.
- * Method: told and untold, and fewer keys; what the generation has taken, by its own account. */
+ * Method: with keys_expected and without, and fewer keys; what the generation has taken, by its own account. */
 static void a_small_window_takes_little(void **state) {
     (void)state;
     static const struct {
