@@ -126,10 +126,12 @@ static bool begin_counting(tw_engine *engine, uint64_t bytes_max) {
     twi_restore_forget(engine->restore);
     twi_leases_begin(&engine->leases);
     twi_peers_begin(engine);
-    struct tw_family *first = twi_load_relaxed(&engine->roster.first);
-    for (struct tw_family *family = first; family != NULL; family = twi_load_relaxed(&family->entry.next))
-        twi_family_begin(family);
     twi_agenda_begin(engine);
+    struct tw_family *first = twi_load_relaxed(&engine->roster.first);
+    for (struct tw_family *family = first; family != NULL; family = twi_load_relaxed(&family->entry.next)) {
+        twi_family_begin(family);
+        twi_agenda_notify(family);
+    }
     twi_arena_unmake(&engine->arena);
     bool made = twi_arena_make(&engine->arena, bytes_max);
     if (made) twi_arena_set_aside(&engine->arena);

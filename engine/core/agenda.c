@@ -140,11 +140,6 @@ void twi_agenda_begin_family(struct tw_family *family) {
 void twi_agenda_begin(tw_engine *engine) {
     twi_check(!twi_load_relaxed(&engine->turn.owned));
     engine->agenda = (struct twi_agenda){.news = NULL};
-    for (struct tw_family *family = twi_load_relaxed(&engine->roster.first); family != NULL;
-         family = twi_load_relaxed(&family->entry.next)) {
-        twi_agenda_begin_family(family);
-        twi_agenda_notify(family);
-    }
 }
 
 /* ---- checks ---- */

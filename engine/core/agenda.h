@@ -33,9 +33,9 @@ void twi_agenda_leave(struct twi_agenda *agenda, struct tw_family *family);
 struct tw_family *twi_agenda_search(struct tw_engine *engine, uint32_t *left);
 /* When the next family is due, monotonic. */
 int64_t twi_agenda_next_ms(const struct tw_engine *engine);
-/* When the engine is opened, and in a forked child: no family is due, and every family has news. */
+/* When the engine is opened, and in a forked child: no family is due or has news. */
 void twi_agenda_begin(struct tw_engine *engine);
-/* A family that is not listed yet is not due. */
+/* The same for a family: it is not due, and has no news. */
 void twi_agenda_begin_family(struct tw_family *family);
 
 /* Used by tests and by checks of level 3. Only the owner of the turn calls it. It walks heaps and families. */
