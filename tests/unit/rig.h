@@ -121,6 +121,12 @@ static inline int64_t rig_get(tw_family *family, const char *key) {
     return view;
 }
 
+static inline tw_reading rig_read(tw_family *family, const char *key) {
+    tw_reading reading;
+    assert_status(tw_read(family, tw_str(key), &reading), TW_OK);
+    return reading;
+}
+
 /* What tw_each() shows of a window. */
 struct rig_seen {
     uint64_t counters;

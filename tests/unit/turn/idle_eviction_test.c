@@ -82,12 +82,6 @@ static void an_era_passes(struct rig *rig) {
     turns(rig, 6);
 }
 
-static tw_reading read_of(tw_family *family, const char *key) {
-    tw_reading reading;
-    assert_status(tw_read(family, tw_str(key), &reading), TW_OK);
-    return reading;
-}
-
 /* Goal: a family that cannot age is refused, and the field is named (trap E26). Method: each wrong set of options. */
 static void what_cannot_age_is_refused_by_name(void **state) {
     (void)state;
@@ -160,20 +154,20 @@ static void an_idle_key_leaves_and_comes_back_unknown(void **state) {
     tw_family *family = eviction_open(&rig, 0);
     assert_i64_equal(rig_add(family, "k1", 7), 7);
     turns(&rig, 1);
-    assert_true(read_of(family, "k1").known);
+    assert_true(rig_read(family, "k1").known);
     for (int i = 0; i < 4; i++) an_era_passes(&rig);
     assert_i64_equal(test_stat_of(rig.engine, evicted), 1);
     assert_i64_equal(test_stat_of(rig.engine, entries), 0);
     assert_i64_equal(store[1], 7);
     assert_i64_equal(rig_get(family, "k1"), 0);
-    tw_reading reading = read_of(family, "k1");
+    tw_reading reading = rig_read(family, "k1");
     assert_false(reading.known);
     assert_i64_equal(rig_add(family, "k1", 2), 2);
     tw_verdict verdict;
     assert_status(tw_acquire(family, tw_str("k1"), 1, 9, &verdict), TW_OK);
     assert_int_equal(verdict.decided_by, TW_BY_OUTAGE);
     sync_all();
-    reading = read_of(family, "k1");
+    reading = rig_read(family, "k1");
     assert_true(reading.known);
     assert_i64_equal(reading.view, 10);
     assert_i64_equal(reading.total, 10);
@@ -210,9 +204,9 @@ static void a_key_in_use_moves_along_and_keeps_its_total(void **state) {
         (void)rig_add(family, "k1", 3);
         sum += 3;
         turns(&rig, 1);
-        assert_true(read_of(family, "k1").known);
-        assert_i64_equal(read_of(family, "k1").view, 1000 + sum);
-        assert_i64_equal(read_of(family, "k1").local, sum);
+        assert_true(rig_read(family, "k1").known);
+        assert_i64_equal(rig_read(family, "k1").view, 1000 + sum);
+        assert_i64_equal(rig_read(family, "k1").local, sum);
         an_era_passes(&rig);
     }
     assert_true(twi_load_relaxed(&family->eviction_epoch) >= 5);
@@ -288,7 +282,7 @@ static void a_frozen_rest_is_sent_once_and_shown_throughout(void **state) {
         struct rig rig;
         tw_family *family = eviction_open(&rig, 0);
         freeze_owing(&rig, family, 5);
-        tw_reading reading = read_of(family, "k1");
+        tw_reading reading = rig_read(family, "k1");
         assert_i64_equal(reading.view, 15);
         assert_i64_equal(reading.unsent, 5);
         assert_i64_equal(reading.total, 10);
@@ -297,8 +291,8 @@ static void a_frozen_rest_is_sent_once_and_shown_throughout(void **state) {
         while (hand->count != 0) {
             answer_first(refused != 0 && hand->count == 2);
             assert_i64_equal(rig_get(family, "k1"), 115);
-            assert_i64_equal(read_of(family, "k1").total, store[1]);
-            assert_i64_equal(read_of(family, "k1").unsent, 115 - store[1]);
+            assert_i64_equal(rig_read(family, "k1").total, store[1]);
+            assert_i64_equal(rig_read(family, "k1").unsent, 115 - store[1]);
         }
         sync_all();
         assert_i64_equal(store[1], 115);
@@ -320,7 +314,7 @@ static void an_heir_learns_the_total_that_its_predecessor_is_told(void **state) 
     store[1] += 1000; /* by others */
     assert_int_equal(hand_collect(100), 1);
     answer_first(false);
-    tw_reading reading = read_of(family, "k1");
+    tw_reading reading = rig_read(family, "k1");
     assert_i64_equal(reading.view, 1015);
     assert_i64_equal(reading.total, 1015);
     assert_i64_equal(reading.unsent, 0);
