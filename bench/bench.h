@@ -87,6 +87,7 @@ void command_many(Bench &bench);
 void command_hot(Bench &bench);
 void command_grow(Bench &bench);
 void command_rollover(Bench &bench);
+void command_shared(Bench &bench);
 void command_acquire(Bench &bench);
 void command_memory(Bench &bench);
 void command_top(Bench &bench);

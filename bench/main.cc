@@ -26,6 +26,7 @@ static const struct Command {
     {"hot", "W4: one key, all threads, more threads than cores", command_hot},
     {"acquire", "limits against adds", command_acquire},
     {"grow", "W5: new keys only, from small; latency to p99.999 and the worst call", command_grow},
+    {"shared", "one engine for all processes, and one for each", command_shared},
     {"rollover", "windows following each other under load", command_rollover},
     {"memory", "bytes a counter", command_memory},
     {"rates", "rates finer than the clock's grain, and sub-windows of sliding limits", command_rates},

@@ -75,6 +75,7 @@ static void *make_with(const struct bench_setup *setup, const char *url, uint32_
     if (url != NULL) options.redis_prefix = prefix;
     options.merge = merge;
     options.redis_timeout_ms = 2000;
+    options.shared = setup->is_shared ? TW_SHARED_BY_FORK : TW_SHARED_NO;
     family.limit_mode = mode;
     family.keys_expected = setup->keys_expected;
     family.limit_shape = setup->limit_shape;
@@ -94,12 +95,19 @@ static void *make_with(const struct bench_setup *setup, const char *url, uint32_
     ours->engine = first->engine;
     if (first == ours && tw_open(&options, &ours->engine) != TW_OK) return fail(ours, "tw_open", error);
     if (tw_family_open(ours->engine, &family, &ours->family) != TW_OK) return fail(ours, "tw_family_open", error);
+    if (setup->is_shared && tw_lead(ours->engine) != TW_OK) return fail(ours, "tw_lead", tw_error_text());
     ours->opened_ms = wall_ms();
     return ours;
 }
 
 static void *make_local(const struct bench_setup *setup) {
     return make_with(setup, NULL, TW_MERGE_SCRIPT, TW_LIMIT_SOFT);
+}
+
+static void *make_shared(const struct bench_setup *setup) {
+    struct bench_setup shared = *setup;
+    shared.is_shared = true;
+    return make_local(&shared);
 }
 
 static void *make_merging(const struct bench_setup *setup, uint32_t merge, uint32_t mode) {
@@ -360,6 +368,14 @@ static const struct bench_peer sized = {
     .add_timed = add_timed,
     .total = total,
 };
+static const struct bench_peer shared = {
+    .name = "tallywheel",
+    .form = "shared",
+    .make = make_shared,
+    .note = "one engine for all processes",
+    .add = add,
+    .total = total,
+};
 static const struct bench_peer blind = {
     .name = "tallywheel",
     .form = "no view",
@@ -486,63 +502,30 @@ static const struct bench_peer denied_silently = {
 static const struct bench_peer acquiring_last = {
     .name = "tallywheel", .form = "acquire last", .make = make_local, .add = acquire_last, .total = total};
 
-const struct bench_peer *bench_ours(void) {
-    return &local;
-}
-const struct bench_peer *bench_ours_sized(void) {
-    return &sized;
-}
-const struct bench_peer *bench_ours_blind(void) {
-    return &blind;
-}
-const struct bench_peer *bench_ours_synced(void) {
-    return &synced;
-}
-const struct bench_peer *bench_ours_script(void) {
-    return &script;
-}
-const struct bench_peer *bench_ours_multi(void) {
-    return &multi;
-}
-const struct bench_peer *bench_ours_setnx(void) {
-    return &setnx;
-}
-const struct bench_peer *bench_ours_many(void) {
-    return &many;
-}
-const struct bench_peer *bench_ours_pinned(void) {
-    return &pinned;
-}
-const struct bench_peer *bench_ours_pinned_blind(void) {
-    return &pinned_blind;
-}
-const struct bench_peer *bench_ours_acquire(void) {
-    return &acquiring;
-}
-const struct bench_peer *bench_ours_acquire_async(void) {
-    return &acquiring_async;
-}
-const struct bench_peer *bench_ours_acquire_synced(void) {
-    return &acquiring_synced;
-}
-const struct bench_peer *bench_ours_acquire_hard(void) {
-    return &acquiring_hard;
-}
-const struct bench_peer *bench_ours_acquire_exactly(void) {
-    return &acquiring_exactly;
-}
-const struct bench_peer *bench_ours_denied(void) {
-    return &denied;
-}
-const struct bench_peer *bench_ours_acquire_silent(void) {
-    return &acquiring_silently;
-}
-const struct bench_peer *bench_ours_denied_silent(void) {
-    return &denied_silently;
-}
-const struct bench_peer *bench_ours_acquire_last(void) {
-    return &acquiring_last;
-}
+#define OFFER(function, peer) \
+    const struct bench_peer *function(void) { \
+        return &(peer); \
+    }
+OFFER(bench_ours, local)
+OFFER(bench_ours_sized, sized)
+OFFER(bench_ours_shared, shared)
+OFFER(bench_ours_blind, blind)
+OFFER(bench_ours_synced, synced)
+OFFER(bench_ours_script, script)
+OFFER(bench_ours_multi, multi)
+OFFER(bench_ours_setnx, setnx)
+OFFER(bench_ours_many, many)
+OFFER(bench_ours_pinned, pinned)
+OFFER(bench_ours_pinned_blind, pinned_blind)
+OFFER(bench_ours_acquire, acquiring)
+OFFER(bench_ours_acquire_async, acquiring_async)
+OFFER(bench_ours_acquire_synced, acquiring_synced)
+OFFER(bench_ours_acquire_hard, acquiring_hard)
+OFFER(bench_ours_acquire_exactly, acquiring_exactly)
+OFFER(bench_ours_denied, denied)
+OFFER(bench_ours_acquire_silent, acquiring_silently)
+OFFER(bench_ours_denied_silent, denied_silently)
+OFFER(bench_ours_acquire_last, acquiring_last)
 
 int64_t bench_ours_memory_bytes(void *self) {
     struct ours *ours = self;

@@ -30,6 +30,7 @@ struct bench_setup {
     uint64_t memory_bytes;  /* of addresses that Tallywheel may reserve; 0: 64 GiB */
     uint32_t families;      /* so many tables will be made, each with keys of its own; 0: one */
     void *beside;           /* NULL, or the first of them: Tallywheel's families have one engine */
+    bool is_shared;         /* forked processes share Tallywheel's engine */
     uint32_t limit_shape; /* of Tallywheel's family: enum tw_limit_shape; GCRA keeps no counts, so its total is none */
 };
 
@@ -67,9 +68,10 @@ static inline size_t bench_slot_size(const unsigned char *slot, uint32_t stride)
 extern volatile uint64_t bench_zero;
 
 /* ours.c: Tallywheel through its public header. */
-const struct bench_peer *bench_ours(void);       /* views wanted, hourly windows, local */
-const struct bench_peer *bench_ours_sized(void); /* the same, with keys_expected */
-const struct bench_peer *bench_ours_blind(void); /* no view wanted */
+const struct bench_peer *bench_ours(void);        /* views wanted, hourly windows, local */
+const struct bench_peer *bench_ours_sized(void);  /* the same, with keys_expected */
+const struct bench_peer *bench_ours_shared(void); /* an engine that forked processes share; this process leads */
+const struct bench_peer *bench_ours_blind(void);  /* no view wanted */
 /* A family with Redis: marks and larger records. Redis is away unless `address` names one. */
 const struct bench_peer *bench_ours_synced(void);
 const struct bench_peer *bench_ours_script(void); /* the same, by each way to merge: what it costs */

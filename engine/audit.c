@@ -149,8 +149,8 @@ static tw_status audit_engine(tw_engine *engine, struct twi_audit *audit, tw_aud
     tw_status status = twi_guard_may_wait(engine);
     if (status != TW_OK) return status;
     status = twi_guard_engine(engine);
+    if (status == TW_OK) status = twi_guard_redis(engine);
     if (status != TW_OK) return status;
-    if (engine->here->remote.sync == NULL) return twi_refuse_for(TWI_WHY_REDIS);
     twi_login_of_engine(engine, options, audit);
     status = read_own(engine, options->timeout_ms, &own, &audit->own_count);
     audit->own = own;

@@ -1,4 +1,4 @@
-/* engine.c -- the life of an engine: opening, closing, forking, statistics.
+/* engine.c -- the life of an engine: opening, closing, forking.
  * Always true: tw_open() never waits; after tw_stop() no call counts. */
 #include "engine/core/agenda.h"
 #include "engine/port/rejected.h"
@@ -9,10 +9,11 @@
 
 #include "engine/audit.h"
 #include "engine/family_open.h"
+#include "engine/lead.h"
 #include "engine/turn/closing.h"
-#include "engine/limit/limit_stats.h"
 #include "engine/core/call_guard.h"
 #include "engine/core/driving.h"
+#include "engine/core/leader.h"
 #include "engine/core/queue.h"
 #include "engine/core/second.h"
 #include "engine/core/waiters.h"
@@ -21,14 +22,14 @@
 #include "engine/turn/lease_renewal.h"
 #include "engine/turn/lost.h"
 #include "engine/core/options.h"
+#include "engine/core/processes.h"
 #include "engine/limit/overshoot.h"
 #include "engine/base/random.h"
 #include "engine/reserve/reserve_local.h"
 #include "engine/core/roster.h"
-#include "engine/stats.h"
 #include "engine/table/stripe.h"
 #include "engine/limit/share.h"
-#include "engine/base/sized.h"
+#include "engine/turn/remote.h"
 #include "engine/turn/turn.h"
 #include "engine/turn/turn_check.h"
 #include "engine/turn/rollover.h"
@@ -47,15 +48,21 @@
 
 /* ---- its threads ---- */
 
+static void *run_turns(void *engine) {
+    twi_turn_loop(engine);
+    return NULL;
+}
+
 static tw_status start_threads(tw_engine *engine) {
     twi_check(!engine->life.host_driven || !engine->here->background.runs);
     if (engine->life.host_driven) return TW_OK;
-    tw_status status = twi_turn_start_thread(engine);
+    tw_status status = twi_turn_start_thread(engine, run_turns);
     if (status == TW_OK) status = twi_audit_start(engine);
     return status;
 }
 
 static void stop_threads(tw_engine *engine) {
+    if (engine->life.is_shared) twi_turn_stop_thread(engine); /* it may be about to start the watcher */
     twi_watcher_stop(engine);
     twi_second_stop(engine);
     twi_audit_stop(engine);
@@ -65,53 +72,42 @@ static void stop_threads(tw_engine *engine) {
 /* ---- all engines of the process, each of which a forked child renews ---- */
 
 static pthread_mutex_t engines_lock = PTHREAD_MUTEX_INITIALIZER;
-static tw_engine *engines;
+static struct twi_here *engines;
 
 static void enlist(tw_engine *engine) {
-    twi_check(engine->here->next_engine == NULL);
+    struct twi_here *here = engine->here;
+    twi_check(here->next == NULL);
+    here->engine = engine;
+    here->map = engine->arena.map;
+    here->map_bytes = engine->arena.map_bytes;
     twi_lock(&engines_lock);
-    engine->here->next_engine = engines;
-    engines = engine;
+    here->next = engines;
+    engines = here;
     twi_unlock(&engines_lock);
 }
 
-static void delist(tw_engine *engine) {
+static void delist(const struct twi_here *here) {
     twi_lock(&engines_lock);
-    tw_engine **link = &engines;
-    while (*link != NULL && *link != engine) link = &(*link)->here->next_engine;
-    if (*link != NULL) *link = engine->here->next_engine;
+    struct twi_here **link = &engines;
+    while (*link != NULL && *link != here) link = &(*link)->next;
+    if (*link != NULL) *link = here->next;
     twi_unlock(&engines_lock);
 }
 
-static tw_status start_sync(tw_engine *engine) {
-    twi_check(engine->here->remote.sync == NULL);
-    if (!engine->life.has_redis) return TW_OK;
-    engine->here->remote.driver = twi_driver_find();
-    if (engine->here->remote.driver == NULL) {
-        (void)twi_options_refuse(engine->options.error_text, engine->options.error_size,
-                                 "redis_url: this library was built without Redis");
-        return twi_refuse(TW_ERR_REDIS, "redis_url: this library was built without Redis");
-    }
-    const struct twi_driver *driver = engine->here->remote.driver;
-    tw_status status = driver->create(engine, &engine->options, engine->here->remote.transport,
-                                      engine->here->remote.transport_ctx, &engine->here->remote.sync);
-    if (status == TW_OK && driver->shorts != NULL)
-        engine->here->remote.shorts = driver->shorts(engine->here->remote.sync);
-    return status;
-}
-
-/* The engine's identity in Redis: 128 random bits. */
-static void name(tw_engine *engine) {
-    unsigned char bytes[16];
-    twi_port_random(engine, bytes, sizeof bytes);
-    for (size_t i = 0; i < sizeof bytes; i++) (void)snprintf(engine->here->remote.id + 2 * i, 3, "%02x", bytes[i]);
+/* Reads nothing of the engine. Returns NULL if it is not in the list. */
+static struct twi_here *here_of(const tw_engine *engine) {
+    twi_lock(&engines_lock);
+    struct twi_here *here = engines;
+    while (here != NULL && here->engine != engine) here = here->next;
+    twi_unlock(&engines_lock);
+    return here;
 }
 
 /* What an engine counts with. Called when it is opened, and in a forked child, which must not use the parent's counts,
  * leases or batches (trap E37). Returns false if there is no memory. */
 static bool begin_counting(tw_engine *engine, uint64_t bytes_max) {
     twi_check(engine->life.opening);
-    twi_report_begin(&engine->report);
+    twi_report_begin(&engine->report, engine->life.is_shared);
     memset(engine->shards, 0, TWI_SHARDS * sizeof *engine->shards);
     engine->collector =
         (struct twi_collector){.rejected = engine->collector.rejected, .stores = engine->collector.stores};
@@ -124,6 +120,7 @@ static bool begin_counting(tw_engine *engine, uint64_t bytes_max) {
     twi_event_count_make(&engine->given_back);
     twi_rejected_clear(engine->collector.rejected);
     twi_restore_forget(engine->restore);
+    twi_remote_name(engine);
     twi_leases_begin(&engine->leases);
     twi_peers_begin(engine);
     twi_agenda_begin(engine);
@@ -133,7 +130,8 @@ static bool begin_counting(tw_engine *engine, uint64_t bytes_max) {
         twi_agenda_notify(family);
     }
     twi_arena_unmake(&engine->arena);
-    bool made = twi_arena_make(&engine->arena, bytes_max);
+    bool made = engine->life.is_shared ? twi_arena_make_shared(&engine->arena, bytes_max)
+                                       : twi_arena_make(&engine->arena, bytes_max);
     if (made) twi_arena_set_aside(&engine->arena);
     for (struct tw_family *family = first; made && family != NULL; family = twi_load_relaxed(&family->entry.next))
         made = twi_parts_renew(&engine->arena, &family->quota.parts);
@@ -144,16 +142,16 @@ static bool begin_counting(tw_engine *engine, uint64_t bytes_max) {
 /* What belongs to a process. Called when the engine is opened, and in a forked child, where the parent still uses its
  * own descriptors and connections. Returns false if there is no descriptor. */
 static bool begin_here(tw_engine *engine) {
-    twi_check(engine->life.opening);
     struct twi_here *here = engine->here;
     here->hook = (struct twi_hook_run){.call = 0};
     here->background.runs = here->auditor.runs = false;
     twi_reserve_local_begin(engine);
-    name(engine);
     twi_hold_book_begin(engine);
     twi_second_begin(engine);
     twi_operations_begin(engine);
+    twi_leader_begin_here(engine);
     bool has_queues = twi_queue_begin(engine);
+    twi_driving_abandon(engine);
     if (here->remote.sync != NULL) here->remote.driver->abandon(here->remote.sync);
     here->remote.sync = NULL;
     twi_socket_set_unmake(&here->waits);
@@ -168,7 +166,7 @@ static void renew(tw_engine *engine) {
     twi_clock_abandon(&engine->clock); /* the parent's thread kept it; the child's will */
     bool made = begin_counting(engine, engine->arena.bytes_max);
     made = begin_here(engine) && made;
-    made = made && (!works || start_sync(engine) == TW_OK) && !engine->here->random.failed;
+    made = made && (!works || twi_remote_open(engine) == TW_OK) && !engine->here->random.failed;
     engine->life.opening = false;
     if (had_thread && works && made) made = start_threads(engine) == TW_OK;
     twi_watcher_renew(engine);
@@ -177,12 +175,22 @@ static void renew(tw_engine *engine) {
     twi_store_release(&engine->life.gate, true);
 }
 
+/* Forked from a process that has a shared engine: this process counts in the same table, and does not lead. Only what
+ * belongs to a process begins again. */
+static void join(tw_engine *engine) {
+    engine->here->has_joined = true;
+    (void)begin_here(engine); /* without a descriptor there is no tw_fd(), but calls count */
+    twi_watcher_abandon(engine);
+    twi_process_enter(engine);
+}
+
 static void renew_all(void) {
     twi_clock_keep(NULL); /* after a fork in a hook, this thread does not keep the parent's clock any more */
     pthread_mutex_init(&engines_lock, NULL);
     twi_operations_renew_lock();
     twi_queue_renew_running();
-    for (tw_engine *engine = engines; engine != NULL; engine = engine->here->next_engine) renew(engine);
+    for (const struct twi_here *here = engines; here != NULL; here = here->next)
+        (here->engine->life.is_shared ? join : renew)(here->engine);
 }
 
 /* ---- opening ---- */
@@ -202,27 +210,6 @@ static void free_text(const char *text) {
     free((void *)(uintptr_t)text);
 }
 
-static void free_engine(tw_engine *engine) {
-    twi_threads_forget(engine);
-    struct twi_here *here = engine->here;
-    twi_arena_unmake(&engine->arena);
-#define FREE(field) free_text(engine->options.field);
-    TEXTS(FREE)
-#undef FREE
-    twi_rejected_free(engine->collector.rejected);
-    twi_restore_free(engine->restore);
-    twi_leases_free(&engine->leases);
-    twi_reserve_local_end(engine);
-    twi_hold_book_end(engine);
-    twi_operations_end(engine);
-    twi_second_end(engine);
-    twi_roster_end(engine);
-    twi_socket_set_unmake(&here->waits);
-    twi_report_end(&engine->report);
-    free(here);
-    free(engine);
-}
-
 /* An engine, and the statistics of its threads. */
 struct whole {
     struct tw_engine engine;
@@ -240,20 +227,40 @@ struct whole_here {
     struct twi_restore restore;
 };
 
-static void *zeroed(size_t bytes) {
-    bytes = (bytes + 2 * TWI_LINE_BYTES - 1) & ~(size_t)(2 * TWI_LINE_BYTES - 1);
-    void *block = aligned_alloc(2 * TWI_LINE_BYTES, bytes);
-    return block != NULL ? memset(block, 0, bytes) : NULL;
+static void free_engine(tw_engine *engine) {
+    struct twi_here *here = engine->here;
+    twi_processes_unmake(engine);
+    if (engine->life.is_shared)
+        twi_arena_leave(&engine->arena); /* other processes may still use it, as the locks below */
+    else
+        twi_arena_unmake(&engine->arena);
+#define FREE(field) free_text(engine->options.field);
+    TEXTS(FREE)
+#undef FREE
+    twi_rejected_free(engine->collector.rejected);
+    twi_restore_free(engine->restore);
+    twi_remote_free(engine);
+    twi_leases_free(&engine->leases);
+    twi_reserve_local_end(engine);
+    twi_hold_book_end(engine);
+    twi_operations_end(engine);
+    twi_second_end(engine);
+    twi_roster_end(engine);
+    twi_socket_set_unmake(&here->waits);
+    if (!engine->life.is_shared) twi_report_end(&engine->report);
+    twi_arena_give_block(here, sizeof(struct whole_here), false);
+    twi_arena_give_block(engine, sizeof(struct whole), engine->life.is_shared);
 }
 
-static tw_engine *make_engine(void) {
-    struct whole *whole = zeroed(sizeof *whole);
-    struct whole_here *own = zeroed(sizeof *own);
-    if (whole == NULL || own == NULL) {
-        free(whole);
-        free(own);
+static tw_engine *make_engine(bool is_shared) {
+    struct whole *whole = twi_arena_block(sizeof *whole, is_shared);
+    struct whole_here *own = twi_arena_block(sizeof *own, false);
+    if (whole == NULL || own == NULL || (is_shared && !twi_processes_make(&whole->engine))) {
+        twi_arena_give_block(whole, sizeof *whole, is_shared);
+        twi_arena_give_block(own, sizeof *own, false);
         return NULL;
     }
+    whole->engine.life.is_shared = is_shared;
     whole->engine.shards = whole->shards;
     whole->engine.here = &own->here;
     own->here.waits.fd = own->here.waits.bell = -1;
@@ -297,6 +304,7 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     twi_clock_init(&engine->clock, options->clock_now_ns, options->clock_ctx, !engine->life.host_driven);
     if (engine->life.has_redis) bytes -= bytes / SYNC_MEMORY_SHARE;
     bool made = begin_counting(engine, bytes), has_descriptors = begin_here(engine);
+    twi_leader_make(engine);
     unsigned char secret[TWI_HASH_SECRET_BYTES];
     bool is_random = twi_random_bytes(secret, sizeof secret) && !engine->here->random.failed;
     twi_hash_secret_make(&engine->hashing.secret, secret);
@@ -309,8 +317,30 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
 
 #define NO_RECORD "no record for this thread: no memory, no MADV_WIPEONFORK (Linux 4.14), or 65,535 threads live"
 
-tw_status twi_open_with(const tw_options *options, const struct twi_replacements *replacements, tw_engine **out) {
-    twi_check(options != NULL && replacements != NULL && out != NULL);
+static tw_status refuse_shared(const tw_options *options) {
+    return twi_options_refuse(options->error_text, options->error_size,
+                              "shared: refused here, because the kernel or the C library does not tell other processes "
+                              "of threads that end (robust mutexes; glibc and get_robust_list)");
+}
+
+/* The first turn, so that tw_timeout_ms() has a value, and the threads. In a shared engine tw_lead() does that. */
+static tw_status start(tw_engine *engine) {
+    uint32_t work = TWI_WORK_AHEAD;
+    if (engine->life.host_driven && !engine->life.is_shared && twi_turn_take(engine)) {
+        twi_turn_run(engine);
+        twi_turn_leave(engine);
+    }
+    twi_arena_keep_ahead(&engine->arena, &work); /* counting before the thread's first turn is no slower then */
+    if (engine->life.is_shared) {
+        twi_clock_abandon(&engine->clock);
+        twi_process_enter(engine);
+        return TW_OK;
+    }
+    twi_watcher_start(engine);
+    return start_threads(engine);
+}
+
+static tw_status open_engine(const tw_options *options, const struct twi_replacements *replacements, tw_engine **out) {
     tw_options checked;
     tw_status status = twi_options_check(options, &checked);
     if (status != TW_OK) return status;
@@ -319,31 +349,27 @@ tw_status twi_open_with(const tw_options *options, const struct twi_replacements
         return twi_refuse(TW_ERR_MEMORY, NO_RECORD);
     }
     twi_epoch_set_on_fork(renew_all);
-    tw_engine *engine = make_engine();
+    bool is_shared = checked.shared != TW_SHARED_NO;
+    if (!is_shared && checked.threads != TW_HOST_DRIVEN && twi_process_is_barred()) return twi_refuse_for(TWI_WHY_ROOT);
+    if (is_shared && !twi_epoch_share()) return refuse_shared(options);
+    tw_engine *engine = make_engine(is_shared);
     if (engine == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     engine->here->remote.transport = replacements->transport;
     engine->here->remote.transport_ctx = replacements->transport_ctx;
     engine->here->remote.tuning = replacements->tuning != NULL ? *replacements->tuning : (struct twi_tuning)TWI_TUNING;
     engine->life.opening = true;
     status = fill_engine(engine, &checked, replacements->random_seed);
-    if (status == TW_OK) status = start_sync(engine);
+    if (status == TW_OK) status = twi_remote_open(engine);
     if (status == TW_OK && engine->here->random.failed)
         status = twi_refuse(TW_ERR_MEMORY, "no random bytes from the system");
     engine->life.opening = false;
     if (status == TW_OK) {
-        engine->options.error_text = NULL;                       /* the caller's buffer may be gone from here on */
-        if (engine->life.host_driven && twi_turn_take(engine)) { /* so that tw_timeout_ms() has a value */
-            twi_turn_run(engine);
-            twi_turn_leave(engine);
-        }
-        uint32_t work = TWI_WORK_AHEAD;
-        twi_arena_keep_ahead(&engine->arena, &work); /* counting before the thread's first turn is no slower then */
-        twi_watcher_start(engine);
-        status = start_threads(engine);
+        engine->options.error_text = NULL; /* the caller's buffer may be gone from here on */
+        status = start(engine);
     }
     if (status != TW_OK) {
         stop_threads(engine);
-        if (engine->here->remote.sync != NULL) engine->here->remote.driver->destroy(engine->here->remote.sync);
+        twi_remote_end(engine);
         free_engine(engine);
         return status;
     }
@@ -356,6 +382,16 @@ tw_status twi_open_with(const tw_options *options, const struct twi_replacements
     return TW_OK;
 }
 
+/* After another user has joined an older engine, root may open a new one, which a server does when it is reloaded. A
+ * thread of its own would make calls later. */
+tw_status twi_open_with(const tw_options *options, const struct twi_replacements *replacements, tw_engine **out) {
+    twi_check(options != NULL && replacements != NULL && out != NULL);
+    twi_thread_alone_begin();
+    tw_status status = open_engine(options, replacements, out);
+    twi_thread_alone_end();
+    return status;
+}
+
 tw_status tw_open(const tw_options *options, tw_engine **engine) {
     twi_check(options != NULL && engine != NULL);
     return twi_open_with(options, &(struct twi_replacements){0}, engine);
@@ -363,15 +399,22 @@ tw_status tw_open(const tw_options *options, tw_engine **engine) {
 
 /* ---- closing ---- */
 
-tw_status tw_stop(tw_engine *engine) {
-    twi_check(engine != NULL);
-    const struct twi_thread *self = twi_thread_here(); /* in a forked child: renews the engine before it is stopped */
+static void stop(tw_engine *engine, const struct twi_thread *self) {
     if (self != NULL) twi_store_relaxed(&engine->life.stopped_in, self->process);
     twi_store_release(&engine->life.stopped, true);
     twi_store_release(&engine->life.gate, true);
-    if (engine->here->remote.sync != NULL && engine->here->remote.driver->ask_stop != NULL)
-        engine->here->remote.driver->ask_stop(engine->here->remote.sync);
+    twi_driving_stop(engine);
     twi_waiters_stop(engine);
+}
+
+tw_status tw_stop(tw_engine *engine) {
+    twi_check(engine != NULL);
+    const struct twi_thread *self = twi_thread_here(); /* in a forked child: renews the engine before it is stopped */
+    if (!twi_epoch_look_at_users()) return twi_refuse_for(TWI_WHY_ROOT);
+    if (engine->life.is_shared && !twi_leader_is_here(engine))
+        return twi_refuse(TW_ERR_MODE, "shared: the process that leads (tw_lead()) stops the engine for all; "
+                                       "tw_close() leaves it");
+    stop(engine, self);
     return TW_OK;
 }
 
@@ -389,13 +432,6 @@ static void try_redis_now(tw_engine *engine, int64_t now_ms, int64_t *again_ms) 
         return;
     (void)engine->here->remote.driver->ticket_take(engine->here->remote.sync);
     *again_ms = now_ms + CLOSING_RETRY_MS;
-}
-
-/* Returns true if no call is under way, and no call waits to be taken back. */
-static bool calls_are_settled(const tw_engine *engine) {
-    const struct twi_driver *driver = engine->here->remote.driver;
-    if (engine->here->remote.sync == NULL || driver->ask_owed == NULL) return true;
-    return driver->ask_owed(engine->here->remote.sync) == 0;
 }
 
 static void nap(tw_engine *engine, int64_t now_ms) {
@@ -437,7 +473,7 @@ static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
         try_redis_now(engine, twi_clock_mono_ms(&engine->clock), &again_ms);
         twi_turn_run(engine);
         bool is_over = twi_rollover_is_done(engine) && twi_leases_are_over(engine) && twi_closing_is_over(engine);
-        if (is_over && calls_are_settled(engine)) {
+        if (is_over && twi_driving_owed(engine) == 0) {
             leave_redis(engine, deadline_ms);
             return true;
         }
@@ -453,22 +489,41 @@ static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
     return twi_rollover_is_done(engine);
 }
 
-tw_status tw_close(tw_engine *engine, uint32_t timeout_ms) {
-    twi_check(engine != NULL);
-    struct twi_thread *self = twi_thread_here();
-    tw_status status = self != NULL ? twi_guard_thread(self) : TW_OK;
-    if (status != TW_OK) return status;
-    if (twi_queue_is_open(engine)) return twi_refuse(TW_ERR_MODE, "queues: tw_queue_close() comes first");
-    (void)tw_stop(engine);
-    stop_threads(engine);
+/* Calls of this process that are under way end, within the time of tw_close(). */
+static void end_calls(tw_engine *engine) {
+    int64_t deadline_ms = twi_load_relaxed(&engine->here->lead.close_by_ms);
     answer_calls(engine);
-    delist(engine);
-    (void)twi_turn_take(engine); /* it is never left, because no other thread needs it */
+    while (twi_driving_owed(engine) != 0 && twi_clock_mono_ms(&engine->clock) < deadline_ms) {
+        twi_turn_nap(engine, 1);
+        answer_calls(engine);
+    }
+    twi_driving_stop(engine);
+    answer_calls(engine);
+    twi_driving_end(engine);
+}
+
+/* This process gives back what is its own. The others continue. */
+static tw_status leave(tw_engine *engine) {
+    twi_waiters_stop(engine);
+    end_calls(engine);
+    delist(engine->here);
+    for (struct tw_family *family = twi_load_relaxed(&engine->roster.first), *next; family != NULL; family = next) {
+        next = twi_load_relaxed(&family->entry.next);
+        twi_family_free(family);
+    }
+    free_engine(engine);
+    return TW_OK;
+}
+
+/* Ends the engine. The caller makes the turns, and no other thread can reach it. */
+static tw_status end(tw_engine *engine, uint32_t timeout_ms) {
     bool drained = twi_load_relaxed(&engine->life.broken) || drain_engine(engine, timeout_ms);
     twi_check_full(twi_load_relaxed(&engine->life.broken) || twi_turn_is_valid(engine));
-    if (engine->here->remote.sync != NULL) engine->here->remote.driver->destroy(engine->here->remote.sync);
-    engine->here->remote.sync = NULL;
+    twi_driving_end(engine);
+    twi_remote_end(engine);
     if (!drained) twi_lost_report_unsent(engine);
+    twi_threads_forget(engine, twi_engine_process(engine));
+    if (engine->life.is_shared) twi_lead_end(engine);
     for (struct tw_family *family = twi_load_relaxed(&engine->roster.first), *next; family != NULL; family = next) {
         next = twi_load_relaxed(&family->entry.next);
         twi_closing_free(family);
@@ -480,69 +535,44 @@ tw_status tw_close(tw_engine *engine, uint32_t timeout_ms) {
                                 "timeout_ms: not all counts were acknowledged, or a hook returned false to the end");
 }
 
-/* ---- statistics ---- */
-
-static void gather_windows(struct twi_roster *roster, tw_stats *stats) {
-    struct twi_thread *self = twi_thread_here();
-    if (self == NULL) return;
-    twi_section_enter(self); /* keeps their windows */
-    for (struct tw_family *family = twi_load_acquire(&roster->first); family != NULL;
-         family = twi_load_acquire(&family->entry.next))
-        twi_window_count(family, &stats->generations, &stats->entries);
-    twi_section_leave(self);
-}
-
-/* The statistics by family, and the sums that the engine has kept of closed families. The lock keeps other families
- * from closing meanwhile. */
-static void gather_families(tw_engine *engine, tw_stats *stats) {
-    int64_t *fields = (int64_t *)stats;
-    twi_lock(&engine->roster.lock); /* families stay */
-    for (size_t i = 0; i < offsetof(tw_stats, last_error) / sizeof(int64_t); i++)
-        fields[i] = twi_load_relaxed(&engine->report.stats[i]);
-    twi_limit_stats_read(engine, stats);
-    gather_windows(&engine->roster, stats);
-    twi_unlock(&engine->roster.lock);
-}
-
-static void gather_all(tw_engine *engine, tw_stats *stats) {
-    (void)twi_thread_here(); /* a forked child must not show its parent's statistics */
-    memset(stats, 0, sizeof *stats);
-    gather_families(engine, stats);
-    for (uint32_t i = 0; i < TWI_SHARDS; i++) stats->increments += twi_load_relaxed(&engine->shards[i].increments);
-    stats->memory_bytes = twi_arena_bytes_used(&engine->arena);
-    struct twi_arena_usage room = twi_arena_usage(&engine->arena);
-    stats->memory_free_bytes = room.free_bytes;
-    stats->memory_usable_bytes = room.usable_bytes;
-    stats->memory_bytes_high = twi_arena_bytes_high(&engine->arena);
-    stats->memory_bytes_max = (int64_t)engine->arena.bytes_max;
-    stats->clock_held_ms = twi_clock_held_ms(&engine->clock);
-    stats->clock_lag_max_ms = twi_clock_lag_max_ms(&engine->clock);
-    stats->clock_ahead_ms = -twi_clock_drift_ms(&engine->clock);
-    stats->redis_configured = engine->life.has_redis;
-    if (engine->here->remote.sync != NULL) engine->here->remote.driver->stats(engine->here->remote.sync, stats);
-    twi_report_error_text(&engine->report, stats->last_error);
-}
-
-tw_status tw_stats_read_sized(tw_engine *engine, tw_stats *stats, size_t size) {
-    tw_stats whole;
-    twi_check(engine != NULL && stats != NULL);
-    gather_all(engine, &whole);
-    twi_sized_copy(stats, size, &whole, sizeof whole);
+/* In a process of root, after a process of another user has joined: it follows no pointer that the other one can write.
+ * It gives back what is known without that: the memory of the counters, and the descriptors. So a server that is
+ * reloaded often does not grow. A background thread is still in the engine; then all stays until the process ends. */
+static tw_status leave_as_root(const tw_engine *engine) {
+    if (!engine->life.is_shared) return twi_refuse_for(TWI_WHY_ROOT);
+    struct twi_here *here = here_of(engine);
+    if (here == NULL || here->background.runs) return TW_OK;
+    delist(here);
+    twi_arena_give_block(here->map, here->map_bytes, true);
+    twi_socket_set_unmake(&here->waits);
     return TW_OK;
 }
 
-tw_status tw_metrics_write(tw_engine *engine, uint32_t format, bool (*write)(void *ctx, const char *text, size_t size),
-                           void *ctx) {
-    twi_check(engine != NULL && write != NULL);
-    struct twi_metrics_page page = {.labels = engine->options.metrics_labels, .write = write, .ctx = ctx};
-    if (!twi_metrics_page_of(format, &page))
-        return twi_refuse_with(TW_ERR_OPTIONS, "format: %u is no TW_METRICS_ value", format);
-    tw_stats stats;
-    struct twi_family_limit_stats *families;
-    size_t count;
-    (void)tw_stats_read(engine, &stats);
-    if (!twi_limit_stats_list(engine, &families, &count)) return twi_refuse(TW_ERR_MEMORY, NULL);
-    tw_status status = twi_stats_write(&stats, families, count, &page);
-    free(families);
+static tw_status close_engine(tw_engine *engine, uint32_t timeout_ms) {
+    struct twi_thread *self = twi_thread_here();
+    if (!twi_epoch_look_at_users()) return leave_as_root(engine);
+    tw_status status = self != NULL ? twi_guard_thread(self) : TW_OK;
+    if (status == TW_OK && twi_queue_is_open(engine))
+        status = twi_refuse(TW_ERR_MODE, "queues: tw_queue_close() comes first");
+    if (status == TW_OK && engine->life.is_shared) status = twi_lead_may_close(engine, timeout_ms);
+    if (status != TW_OK) return status;
+    if (engine->life.is_shared) {
+        stop_threads(engine);
+        if (!twi_lead_is_last(engine)) return leave(engine);
+    }
+    stop(engine, self);
+    stop_threads(engine);
+    answer_calls(engine);
+    delist(engine->here);
+    (void)twi_turn_take(engine); /* it is never left, because no other thread needs it */
+    twi_remote_turn(engine);     /* the last process may not have led before */
+    return end(engine, engine->life.is_shared ? twi_lead_left_ms(engine) : timeout_ms);
+}
+
+tw_status tw_close(tw_engine *engine, uint32_t timeout_ms) {
+    twi_check(engine != NULL);
+    if (twi_guard_is_alone(engine)) twi_thread_alone_begin();
+    tw_status status = close_engine(engine, timeout_ms);
+    twi_thread_alone_end();
     return status;
 }

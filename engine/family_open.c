@@ -5,6 +5,7 @@
 
 #include "engine/base/lock.h"
 #include "engine/core/agenda.h"
+#include "engine/core/call_guard.h"
 #include "engine/core/family.h"
 #include "engine/core/family_options.h"
 #include "engine/core/host.h"
@@ -100,6 +101,7 @@ void twi_family_begin(struct tw_family *family) {
     twi_store_relaxed(&family->arrivals, 0);
     twi_store_relaxed(&family->started, 0);
     twi_store_relaxed(&family->has_slots, false);
+    twi_store_relaxed(&family->slots, NULL);
     twi_store_relaxed(&family->quota.bytes, 0);
     twi_store_relaxed(&family->requests.close_seen, false);
     family->requests.void_after = 0;
@@ -140,10 +142,9 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     twi_check(options->name != NULL);
     size_t key_template_bytes = offsetof(struct twi_key_template, frame) + template->head_size + template->tail_size;
     size_t bytes = offsetof(struct tw_family, template) + key_template_bytes;
-    bytes = (bytes + TWI_LINE_BYTES - 1) & ~(size_t)(TWI_LINE_BYTES - 1); /* C11 requires a multiple of the line size */
-    struct tw_family *family = aligned_alloc(TWI_LINE_BYTES, bytes);
+    struct tw_family *family = twi_arena_block(bytes, engine->life.is_shared);
     if (family == NULL) return NULL;
-    memset((void *)family, 0, bytes);
+    family->entry.block_bytes = bytes;
     memcpy((unsigned char *)family + offsetof(struct tw_family, template), template, key_template_bytes);
     family->entry.bytes =
         bytes + text_bytes(options->name) + text_bytes(options->redis_key) + text_bytes(options->fields);
@@ -284,24 +285,34 @@ static void open_first_window(struct tw_family *family) {
 }
 
 static tw_status check(tw_engine *engine, const tw_family_options *options, tw_family_options *checked) {
-    struct twi_options_context context = {engine->life.has_redis, engine->arena.bytes_max, engine->options.merge};
+    struct twi_options_context context = {engine->life.has_redis, engine->arena.bytes_max, engine->options.merge,
+                                          engine->life.is_shared};
     return twi_family_options_check(options, checked, &context);
 }
 
-tw_status tw_family_open(tw_engine *engine, const tw_family_options *options, tw_family **family) {
-    twi_check(engine != NULL && options != NULL && family != NULL);
+static tw_status open_family(tw_engine *engine, const tw_family_options *options, tw_family **family) {
     if (twi_thread_here() == NULL)
-        return twi_refuse(TW_ERR_MEMORY, NULL); /* also renews the engine in a forked child */
+        return twi_refuse_for(twi_thread_why()); /* also renews the engine in a forked child */
     if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
     if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     tw_family_options checked;
-    tw_status status = check(engine, options, &checked);
+    tw_status status = twi_guard_families(engine);
+    if (status == TW_OK) status = check(engine, options, &checked);
     if (status != TW_OK) return status;
     twi_lock(&engine->roster.lock);
     status = open_locked(engine, &checked, family);
     bool is_new = status == TW_OK && (*family)->entry.opened == 1;
     twi_unlock(&engine->roster.lock);
     if (is_new) open_first_window(*family);
+    return status;
+}
+
+/* Root may do it after another user has joined an older engine: a reload of a server. */
+tw_status tw_family_open(tw_engine *engine, const tw_family_options *options, tw_family **family) {
+    twi_check(engine != NULL && options != NULL && family != NULL);
+    if (twi_guard_is_alone(engine)) twi_thread_alone_begin();
+    tw_status status = open_family(engine, options, family);
+    twi_thread_alone_end();
     return status;
 }
 
@@ -315,10 +326,11 @@ static void keep_policies(tw_family_options *own, const tw_family_options *now) 
 tw_status tw_family_set(tw_family *family, const tw_family_options *options) {
     twi_check(family != NULL && options != NULL);
     tw_engine *engine = family->engine;
-    if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    if (twi_thread_here() == NULL) return twi_refuse_for(twi_thread_why());
     if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     tw_family_options checked;
-    tw_status status = check(engine, options, &checked);
+    tw_status status = twi_guard_families(engine);
+    if (status == TW_OK) status = check(engine, options, &checked);
     if (status != TW_OK) return status;
     uint64_t hook_call = 0;
     twi_lock(&engine->roster.lock);
@@ -348,6 +360,8 @@ tw_status tw_family_close(tw_family *family) {
     if (self != NULL && self->in_hook)
         return twi_refuse(TW_ERR_MODE, "not from inside a hook: the turn that calls it is using this family");
     tw_engine *engine = family->engine;
+    tw_status status = twi_guard_families(engine);
+    if (status != TW_OK) return status;
     twi_lock(&engine->roster.lock);
     twi_check(family->entry.opened != 0);
     bool last = --family->entry.opened == 0;

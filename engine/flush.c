@@ -12,6 +12,7 @@
 #include "engine/core/queue.h"
 #include "engine/core/waiters.h"
 #include "engine/core/report.h"
+#include "engine/turn/flush_serve.h"
 #include "engine/turn/turn.h"
 
 #include <stdlib.h>
@@ -22,6 +23,10 @@
 
 #define FETCH_TRIES 3u
 #define CLOCK_GRAIN_MS (2 * TWI_TICK_MS) /* the resolution of the clocks that measure a total's age */
+
+bool twi_flush_has_no_leader(tw_engine *engine, uint32_t turns) {
+    return engine->life.is_shared && twi_event_count_value(&engine->turn.ended) == turns;
+}
 
 /* Makes some progress. It runs a turn itself if the engine is host-driven, otherwise it waits for the next turn. */
 void twi_flush_wait_for_turn(tw_engine *engine, uint32_t waits) {
@@ -46,18 +51,19 @@ static tw_status refuse_flush(void) {
 
 /* TWI_TICKET_OPEN means that not all of it was answered in time. */
 static enum twi_ticket await_ticket(tw_engine *engine, int64_t deadline_ms) {
-    twi_check(engine->here->remote.sync != NULL);
-    uint64_t ticket = engine->here->remote.driver->ticket_take(engine->here->remote.sync);
+    twi_check(engine->life.has_redis);
+    uint64_t ticket = twi_flush_take(engine);
     for (uint32_t waits = 0;; waits++) {
-        enum twi_ticket state = engine->here->remote.driver->ticket_state(engine->here->remote.sync, ticket);
+        enum twi_ticket state = twi_flush_state(engine, ticket);
         if (state != TWI_TICKET_OPEN || twi_clock_mono_ms(&engine->clock) >= deadline_ms) return state;
         twi_flush_wait_for_turn(engine, waits);
     }
 }
 
-/* The last reply of Redis shows whether waiting helps. */
-static tw_status refuse_late(tw_engine *engine) {
+/* The last reply of Redis shows whether waiting helps. `turns` is how many turns had ended when the call began. */
+static tw_status refuse_late(tw_engine *engine, uint32_t turns) {
     char error[TWI_REPORT_ERROR_MAX];
+    if (twi_flush_has_no_leader(engine, turns)) return twi_refuse(TW_ERR_TIMEOUT, TWI_FLUSH_NO_LEADER);
     twi_report_error_text(&engine->report, error);
     return twi_refuse_with(TW_ERR_TIMEOUT, "timeout_ms: Redis has not acknowledged all of it yet; it stays queued%s%s",
                            error[0] != '\0' ? "; the last error: " : "", error);
@@ -69,9 +75,9 @@ static bool has_given_up(tw_engine *engine) {
     return twi_swap_acqrel(&engine->collector.given_up_told, given_up) != given_up;
 }
 
-static tw_status answer_flush(tw_engine *engine, enum twi_ticket state) {
+static tw_status answer_flush(tw_engine *engine, enum twi_ticket state, uint32_t turns) {
     if (state == TWI_TICKET_OPEN)
-        return twi_load_acquire(&engine->life.stopped) ? twi_refuse(TW_ERR_CLOSED, NULL) : refuse_late(engine);
+        return twi_load_acquire(&engine->life.stopped) ? twi_refuse(TW_ERR_CLOSED, NULL) : refuse_late(engine, turns);
     bool has_lost = has_given_up(engine);
     return state == TWI_TICKET_DONE && !has_lost ? TW_OK : refuse_flush();
 }
@@ -80,10 +86,11 @@ tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms) {
     twi_check(engine != NULL);
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
     tw_status status = twi_guard_may_wait(engine);
-    if (status != TW_OK || engine->here->remote.sync == NULL) return status;
+    if (status != TW_OK || !engine->life.has_redis) return status;
+    uint32_t turns = twi_event_count_value(&engine->turn.ended);
     enum twi_ticket state = await_ticket(engine, deadline_ms);
-    if (state == TWI_TICKET_OPEN) return refuse_late(engine);
-    return answer_flush(engine, state);
+    if (state == TWI_TICKET_OPEN) return refuse_late(engine, turns);
+    return answer_flush(engine, state, turns);
 }
 
 /* ---- tw_flush(), answered later ---- */
@@ -95,7 +102,7 @@ struct flushing {
     struct twi_operation operation;
     uint64_t ticket;
     enum twi_ticket state;
-    uint32_t looks;
+    uint32_t looks, turns;
 };
 static_assert(sizeof(struct flushing) <= TWI_OPERATION_BYTES, "operation.h");
 
@@ -112,15 +119,15 @@ static bool is_late(const struct twi_operation *operation) {
 
 static enum twi_look look_at_flush(struct twi_operation *operation) {
     struct flushing *flushing = (struct flushing *)operation;
-    const struct twi_remote *remote = &operation->engine->here->remote;
-    flushing->state = remote->driver->ticket_state(remote->sync, flushing->ticket);
+    flushing->state = twi_flush_state(operation->engine, flushing->ticket);
     operation->wait.look_ms = plan_look(operation, flushing->looks++);
     return flushing->state == TWI_TICKET_OPEN && !is_late(operation) ? TWI_LOOK_WAITS : TWI_LOOK_OVER;
 }
 
 static tw_status finish_flush(struct twi_operation *operation, tw_request *call) {
     (void)call;
-    return answer_flush(operation->engine, ((struct flushing *)operation)->state);
+    const struct flushing *flushing = (struct flushing *)operation;
+    return answer_flush(operation->engine, flushing->state, flushing->turns);
 }
 
 static const struct twi_operation_kind flush_kind = {.finish = finish_flush};
@@ -133,11 +140,12 @@ static int64_t deadline_of(tw_engine *engine, const tw_request *call) {
 tw_status tw_flush_async(tw_request *request, tw_engine *engine) {
     twi_check(request != NULL && engine != NULL);
     tw_status status = twi_calls_may_start(engine);
-    if (status != TW_OK || engine->here->remote.sync == NULL) return twi_call_answer(request, status);
+    if (status != TW_OK || !engine->life.has_redis) return twi_call_answer(request, status);
     struct flushing *flushing = (struct flushing *)twi_operation_make(engine, &flush_kind, NULL, request, &status);
     if (flushing == NULL) return twi_call_answer(request, status);
     flushing->operation.deadline_ms = deadline_of(engine, request);
-    flushing->ticket = engine->here->remote.driver->ticket_take(engine->here->remote.sync);
+    flushing->turns = twi_event_count_value(&engine->turn.ended);
+    flushing->ticket = twi_flush_take(engine);
     flushing->state = TWI_TICKET_OPEN;
     flushing->looks = 0;
     flushing->operation.wait.look_ms = INT64_MIN;
@@ -172,6 +180,7 @@ struct fetch {
     int64_t *totals;  /* the totals of the keys that are `fresh` */
     bool *fresh;
     size_t missing;
+    uint32_t turns; /* that had ended when the call began */
 };
 
 static void note_total(struct fetch *fetch, size_t i) {
@@ -197,7 +206,8 @@ static tw_status fetch_once(struct fetch *fetch, int64_t deadline_ms) {
     twi_check(fetch->count != 0);
     tw_status status = request_missing(fetch);
     if (status != TW_OK) return status;
-    if (await_ticket(fetch->family->engine, deadline_ms) == TWI_TICKET_OPEN) return refuse_late(fetch->family->engine);
+    if (await_ticket(fetch->family->engine, deadline_ms) == TWI_TICKET_OPEN)
+        return refuse_late(fetch->family->engine, fetch->turns);
     for (size_t i = 0; i < fetch->count; i++) note_total(fetch, i);
     return TW_OK;
 }
@@ -227,7 +237,7 @@ static tw_status check_family(const tw_family *family) {
     if (family->kind.is_distinct) return twi_refuse_for(TWI_WHY_DISTINCT);
     if (family->kind.is_gcra) /* a time is no total */
         return twi_refuse(TW_ERR_MODE, "limit_shape: a family of TW_SHAPE_GCRA keeps times and no counts");
-    return family->engine->here->remote.sync != NULL ? TW_OK : twi_refuse_for(TWI_WHY_REDIS);
+    return family->engine->life.has_redis ? TW_OK : twi_refuse_for(TWI_WHY_REDIS);
 }
 
 static tw_status may_fetch(tw_family *family) {
@@ -241,6 +251,7 @@ static bool make_fetch(struct fetch *fetch, tw_family *family, const tw_key *key
     twi_check(count != 0);
     *fetch = (struct fetch){.family = family, .keys = keys, .count = count, .missing = count};
     fetch->since_ms = twi_clock_mono_ms(&family->engine->clock);
+    fetch->turns = twi_event_count_value(&family->engine->turn.ended);
     fetch->totals = malloc((count + 1) * sizeof *fetch->totals);
     fetch->fresh = calloc(count + 1, sizeof *fetch->fresh);
     return fetch->totals != NULL && fetch->fresh != NULL;
@@ -281,20 +292,18 @@ static_assert(sizeof(struct fetching) <= TWI_OPERATION_BYTES, "operation.h");
 
 /* Requests the missing totals. */
 static void try_fetch(struct fetching *fetching) {
-    const struct twi_remote *remote = &fetching->operation.engine->here->remote;
     tw_status status = request_missing(&fetching->fetch);
     fetching->tries++;
     fetching->status = status == TW_OK ? TW_PENDING : status;
-    fetching->ticket = remote->driver->ticket_take(remote->sync);
+    fetching->ticket = twi_flush_take(fetching->operation.engine);
 }
 
 static enum twi_look look_at_fetch(struct twi_operation *operation) {
     struct fetching *fetching = (struct fetching *)operation;
     struct fetch *fetch = &fetching->fetch;
-    const struct twi_remote *remote = &operation->engine->here->remote;
     operation->wait.look_ms = plan_look(operation, fetching->looks++);
     if (fetching->status != TW_PENDING) return TWI_LOOK_OVER; /* a key found no room */
-    if (remote->driver->ticket_state(remote->sync, fetching->ticket) == TWI_TICKET_OPEN)
+    if (twi_flush_state(operation->engine, fetching->ticket) == TWI_TICKET_OPEN)
         return is_late(operation) ? TWI_LOOK_OVER : TWI_LOOK_WAITS;
     for (size_t i = 0; i < fetch->count; i++) note_total(fetch, i);
     if (fetch->missing == 0) fetching->status = TW_OK;
@@ -315,7 +324,7 @@ static tw_status finish_fetch(struct twi_operation *operation, tw_request *call)
         return fetching->status < 0 ? twi_refuse(fetching->status, NULL) : fetching->status;
     if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     bool is_answered = fetching->tries == FETCH_TRIES && !is_late(operation);
-    return is_answered ? refuse_key(fetch) : refuse_late(engine);
+    return is_answered ? refuse_key(fetch) : refuse_late(engine, fetch->turns);
 }
 
 static void drop_fetch(struct twi_operation *operation) {

@@ -23,11 +23,14 @@ tw_status tw_ready(tw_engine *engine, uint32_t timeout_ms) {
     twi_check(engine != NULL);
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
     tw_status status = twi_guard_may_wait(engine);
-    if (status != TW_OK || engine->here->remote.sync == NULL) return status;
+    if (status != TW_OK || !engine->life.has_redis) return status;
+    uint32_t turns = twi_event_count_value(&engine->turn.ended);
     for (uint32_t waits = 0;; waits++) {
         const char *what = missing(engine);
         if (what == NULL) return TW_OK;
-        if (twi_clock_mono_ms(&engine->clock) >= deadline_ms) return twi_refuse(TW_ERR_TIMEOUT, what);
+        bool is_late = twi_clock_mono_ms(&engine->clock) >= deadline_ms;
+        if (is_late && twi_flush_has_no_leader(engine, turns)) return twi_refuse(TW_ERR_TIMEOUT, TWI_FLUSH_NO_LEADER);
+        if (is_late) return twi_refuse(TW_ERR_TIMEOUT, what);
         if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
         twi_flush_wait_for_turn(engine, waits);
     }
@@ -63,8 +66,7 @@ static const struct twi_operation_kind kind = {.finish = finish};
 tw_status tw_ready_async(tw_request *request, tw_engine *engine) {
     twi_check(request != NULL && engine != NULL);
     tw_status status = twi_calls_may_start(engine);
-    if (status != TW_OK || engine->here->remote.sync == NULL || missing(engine) == NULL)
-        return twi_call_answer(request, status);
+    if (status != TW_OK || !engine->life.has_redis || missing(engine) == NULL) return twi_call_answer(request, status);
     struct readying *readying = (struct readying *)twi_operation_make(engine, &kind, NULL, request, &status);
     if (readying == NULL) return twi_call_answer(request, status);
     uint32_t timeout_ms = request->timeout_ms != 0 ? request->timeout_ms : twi_port_timeout_ms(engine);

@@ -207,7 +207,7 @@ static void put_field(struct output *output, const struct metric *metric) {
 
 static void put_engine(struct output *output, const tw_stats *stats) {
     enum { gauge = false, counter = true };
-#define METRIC(name, kind, text) {#name, text, kind, strcmp(#name, "sync_age_ms") == 0, stats->name},
+#define METRIC(name, kind, text) {#name, text, kind, strstr(#name, "_age_ms") != NULL, stats->name},
     const struct metric metrics[] = {TW_STATS(METRIC)};
 #undef METRIC
     for (size_t i = 0; i < sizeof metrics / sizeof *metrics && !output->ended; i++) put_field(output, &metrics[i]);

@@ -35,12 +35,16 @@ void twi_watcher_stop(tw_engine *engine) {
     if (watch != NULL) twi_watch_find()->close(watch);
 }
 
+void twi_watcher_abandon(tw_engine *engine) {
+    struct twi_watcher *watcher = &engine->here->watcher;
+    if (watcher->watch != NULL) twi_watch_find()->abandon(watcher->watch);
+    *watcher = (struct twi_watcher){0};
+}
+
 void twi_watcher_renew(tw_engine *engine) {
     char why[300];
     struct twi_watcher *watcher = &engine->here->watcher;
-    if (watcher->watch != NULL) twi_watch_find()->abandon(watcher->watch);
-    watcher->watch = NULL;
-    watcher->held = NULL;
+    twi_watcher_abandon(engine);
     if (engine->options.watch_path != NULL && !twi_load_relaxed(&engine->life.stopped))
         watcher->watch = twi_watch_find()->open(engine, engine->options.watch_path, why, sizeof why);
 }

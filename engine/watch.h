@@ -13,5 +13,7 @@ void twi_watcher_stop(tw_engine *engine);
 /* In a forked child: the parent's socket is left alone. The child has a socket if its path is free (%p in it, or the
  * parent is gone); otherwise it has no socket. */
 void twi_watcher_renew(tw_engine *engine);
+/* In a forked child that has none: the parent's socket is left alone. */
+void twi_watcher_abandon(tw_engine *engine);
 
 #endif

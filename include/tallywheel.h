@@ -55,7 +55,8 @@
  *           linked with the static library may be unloaded once its engines are closed and no call
  *           is running. Its threads may end later.
  * Fork      A child's engine starts as a new instance without counts. The parent keeps the counts.
- *           Calls work as before. After vfork() and in a signal handler no call may be made.
+ *           Calls work as before. With tw_options.shared parent and children share one engine
+ *           (tw_lead()). After vfork() and in a signal handler no call may be made.
  * Units     Times are milliseconds. A moment is Unix time in UTC. Sizes are bytes. Counts are
  *           units.
  * Time      Windows follow ENGINE TIME. This is the wall clock as long as the wall clock agrees
@@ -194,8 +195,8 @@ TW_API const char *tw_version(void);
 #define tw_options_init(options) tw_options_init_sized((options), sizeof *(options))
 TW_API void tw_options_init_sized(tw_options *options, size_t size);
 
-/** Makes an engine. It reserves addresses and starts one thread (TW_OWN_THREAD). It does not wait
- *  for Redis: counting begins at once.
+/** Makes an engine. It reserves addresses and starts one thread (TW_OWN_THREAD; a shared engine's
+ *  thread starts in tw_lead()). It does not wait for Redis: counting begins at once.
  *  Returns:
  *    TW_OK
  *    TW_ERR_OPTIONS  an option is refused; error_text names the field
@@ -292,12 +293,14 @@ TW_API const char *tw_error_text(void);
  *  (TW_CLOSED_PARTIAL for windows that are still open) and frees everything. No other call may be
  *  running or follow. The engine is gone after every status except TW_ERR_MODE. If Redis could not
  *  take back the units of a lease in the time, the units stay in that lease (tw_lease_reclaim()).
+ *  A shared engine lives as long as a process has it: see Closing before tw_lead().
  *  Returns:
  *    TW_OK
  *    TW_ERR_TIMEOUT  Redis has not acknowledged some counts, and on_lost was called for them; or a
  *                    hook returned false until the end
  *    TW_ERR_MODE     called inside a function of your own or inside tw_enter(), or a queue is open
- *                    (tw_queue_open()). Nothing was done */
+ *                    (tw_queue_open()); or another thread of this process leads this shared,
+ *                    host-driven engine. Nothing was done */
 TW_API tw_status tw_close(tw_engine *engine, uint32_t timeout_ms);
 
 /* ==== 4. Options of an engine ================================================================
@@ -328,6 +331,13 @@ enum tw_threads {
     TW_OWN_THREAD = 0, /* one background thread makes the turns */
     TW_HOST_DRIVEN = 1 /* the host calls tw_turn(). The engine has no thread, except one that lives
                           while a host name is looked up */
+};
+
+/** Whether forked processes share an engine (tw_lead()). */
+enum tw_shared {
+    TW_SHARED_NO = 0,     /* a child's engine starts as a new instance */
+    TW_SHARED_BY_FORK = 1 /* children count in the engine of their parent. Not with redis_url or
+                             clock_now_ns */
 };
 
 /** How counts are merged into Redis. Only the script keeps promise P2. */
@@ -386,7 +396,8 @@ enum tw_event {
                                       redis_tls_insecure is set */
     TW_EVENT_SPLIT = 26,           /* a cluster slot lost a ledger, but not all of its keys; or the
                                       keys of a slot have been on two masters for ten seconds */
-    TW_EVENT_CALLBACK = 27         /* a `done` of a tw_request took more than 100 ms */
+    TW_EVENT_CALLBACK = 27,        /* a `done` of a tw_request took more than 100 ms */
+    TW_EVENT_DIED = 28             /* a process that shared the engine ended without tw_close() */
 };
 
 struct tw_options {
@@ -490,6 +501,7 @@ struct tw_options {
 
     uint32_t calls_max; /* the most calls that wait for Redis at once, including calls that Redis
                            must still undo. 16..65536, default 1024 */
+    uint32_t shared;    /* enum tw_shared: whether forked processes share the engine (tw_lead()) */
 };
 
 /* ==== 5. Options of a family =================================================================
@@ -521,7 +533,9 @@ enum tw_closed {
                               still count */
     TW_CLOSED_LOCAL = 2,   /* Redis did not acknowledge everything (also if some of it was given up,
                               see on_lost), or some totals could not be fetched */
-    TW_CLOSED_AGAIN = 4    /* TW_CLOSED_BY_ONE: reported before, and that report was not complete */
+    TW_CLOSED_AGAIN = 4    /* TW_CLOSED_BY_ONE: reported before, and that report was not complete.
+                              Any family: the last call did not return, because its process or
+                              thread ended */
 };
 
 /** Which engines call on_window_closed. */
@@ -687,7 +701,8 @@ TW_API tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms);
 TW_API tw_status tw_ready(tw_engine *engine, uint32_t timeout_ms);
 
 /** From now on calls that count return TW_ERR_CLOSED, and calls that wait end. It is safe while
- *  other calls are running. Returns TW_OK. */
+ *  other calls are running. A shared engine stops for all processes.
+ *  Returns TW_OK, or TW_ERR_MODE in a process that does not lead a shared engine (tw_lead()). */
 TW_API tw_status tw_stop(tw_engine *engine);
 
 /** Host-driven engines: makes one bounded round of background work (clock, roll-over, hooks, sync).
@@ -695,7 +710,9 @@ TW_API tw_status tw_stop(tw_engine *engine);
  *  Cost: at most some milliseconds, without the time of hooks. It never waits for the network.
  *  Returns:
  *    TW_OK
- *    TW_PENDING   another thread is making a turn
+ *    TW_PENDING   another thread is making a turn; or another process or thread leads this shared
+ *                 engine, or none does. Then the call moves the engine's time, and drives the calls
+ *                 of this process that wait
  *    TW_ERR_MODE  the engine has its own thread; or called inside a function of your own or inside
  *                 tw_enter()
  *    TW_ERR_CLOSED */
@@ -731,7 +748,8 @@ TW_API tw_family *tw_family_find(tw_engine *engine, const char *name);
  *  history_ms does not bring back windows that are already freed.
  *  If on_window_closed or closed_ctx changes, the call waits until a running call of the old hook
  *  has returned, except inside that hook. After that the old closed_ctx may be freed.
- *  Returns TW_OK, or TW_ERR_OPTIONS, which means that nothing changed. */
+ *  Returns TW_OK. TW_ERR_OPTIONS means that nothing changed, as does TW_ERR_MODE in a shared engine
+ *  after the first fork. */
 TW_API tw_status tw_family_set(tw_family *family, const tw_family_options *options);
 
 /** Closes the family in the background: its unsent counts are sent, its windows are reported to
@@ -740,7 +758,8 @@ TW_API tw_status tw_family_set(tw_family *family, const tw_family_options *optio
  *  unless you remove the hook with tw_family_set() before. A hook that returns false is called
  *  again for a minute. After that the window is given up, logged, and counted in
  *  tw_stats.windows_untold.
- *  Returns TW_OK, or TW_ERR_MODE inside a function of your own. */
+ *  Returns TW_OK, or TW_ERR_MODE inside a function of your own, or in a shared engine after the
+ *  first fork. */
 TW_API tw_status tw_family_close(tw_family *family);
 
 /* ==== 7. Counting ============================================================================
@@ -1418,19 +1437,24 @@ TW_API tw_status tw_reserve_cancel(tw_engine *engine, const char *token);
  *      ...
  *      tw_hold_release(downloads, tw_str(user));
  *
- *  Without Redis it counts in this process, same as tw_acquire(). With Redis it is A WAITING CALL,
- *  and one script decides for all processes. A process repeats every few seconds which slots it
- *  uses. After kill -9 its slots are free within 15 s. A process that was stopped for longer
- *  reports its slots again. Until then other processes may have taken them. tw_get() does not show
- *  these slots; verdict->used does. While Redis is unreachable, on_outage decides. TW_OUTAGE_LOCAL
- *  decides by the slots of this process.
+ *  Without Redis it counts in this process, same as tw_acquire(). In a shared engine it counts in
+ *  all processes that share it, together. Slots of a process that has ended, however it ended, are
+ *  free within a second while some process leads. tw_get() does not show these slots, but
+ *  verdict->used does. With Redis a shared engine has no slots.
+ *  With Redis it is A WAITING CALL, and one script decides for all processes. A process repeats
+ *  every few seconds which slots it uses. After kill -9 its slots are free within 15 s. A process
+ *  that was stopped for longer reports its slots again. Until then other processes may have taken
+ *  them. tw_get() does not show these slots; verdict->used does. While Redis is unreachable,
+ *  on_outage decides. TW_OUTAGE_LOCAL decides by the slots of this process.
  *  Returns:
  *    TW_OK
  *    TW_DENIED
  *    TW_ERR_RANGE  limit is negative or out of range
- *    TW_ERR_FULL   there is no memory for a new key
- *    TW_ERR_MODE   wrong family; with Redis see A WAITING CALL
+ *    TW_ERR_FULL   there is no memory for a new key; or, in a shared engine, 16,777,215 slots of
+ *                  the key are in use
+ *    TW_ERR_MODE   wrong family; a shared engine with Redis; with Redis see A WAITING CALL
  *    TW_ERR_REDIS  Redis refused
+ *    TW_ERR_MEMORY also: more than 1,023 processes share the engine, and this one has no place
  *    general errors */
 TW_API tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict);
 
@@ -1657,7 +1681,14 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
     X(asks_forgotten, counter, \
       "calls whose charge was not undone, and releases without a request that were not sent") \
     X(done_ms_max, gauge, "the longest that a `done` of yours has taken") \
-    X(load_skipped, counter, "counts that tw_load() left out, because their window was over")
+    X(load_skipped, counter, "counts that tw_load() left out, because their window was over") \
+    X(processes, gauge, "processes that share this engine, with this one; 1: it is not shared") \
+    X(processes_died, counter, "processes that shared this engine and ended without tw_close()") \
+    X(leaders_died, counter, "those of them that led it") \
+    X(leader_age_ms, gauge, \
+      "time since the last turn of the process that leads this shared engine; -1: there was none") \
+    X(recovered_keys, counter, \
+      "counters whose work was finished for a thread or process that had ended in the middle of it")
 
 #define TW_STATS_ROOM 160 /* space for this many figures; unused ones are reserved */
 #define TW_STATS_ONE(name, kind, text) +1
@@ -1679,7 +1710,7 @@ TW_API tw_status tw_stats_read_sized(tw_engine *engine, tw_stats *stats, size_t 
 /** Reads every figure, one after the other.
  *  Cost: some microseconds, and about one for each open family. Meanwhile families cannot be opened
  *  or closed. No other call waits.
- *  Returns TW_OK. */
+ *  Returns TW_OK, or TW_ERR_MODE for root, if another user shares the engine (tw_lead()). */
 static inline tw_status tw_stats_read(tw_engine *engine, tw_stats *stats) {
     return tw_stats_read_sized(engine, stats, sizeof(tw_stats));
 }
@@ -2043,6 +2074,94 @@ TW_API tw_status tw_save(tw_engine *engine, const char *path);
  *  After an error no count has changed. (After TW_ERR_FULL, and if the file can no longer be read,
  *  some keys may exist, with the count 0.) */
 TW_API tw_status tw_load(tw_engine *engine, const char *path);
+
+/* ==== 18. One engine for several processes ===================================================
+ * A server that forks has one process for each core, or for each request. With
+ * tw_options.shared = TW_SHARED_BY_FORK they have one table: a limit of 100 admits 100 in all of
+ * them together, and counts of a process that ends or is killed stay.
+ *
+ *     options.shared = TW_SHARED_BY_FORK;
+ *     tw_open(&options, &engine);                // the parent opens the engine and its families
+ *     tw_family_open(engine, &rate, &family);
+ *     if (fork() == 0) {                         // each child:
+ *         tw_lead(engine);                       // one of them makes the turns
+ *         serve(family);
+ *         tw_close(engine, 1000);
+ *     }
+ *
+ * Joining        A child joins with its first call. It uses the same handles. All calls that count,
+ *                acquire and read work as in one process, at about the same cost.
+ * Families       are opened, changed and closed before the first fork. After that the calls return
+ *                TW_ERR_MODE in every process. TW_KIND_GAUGE and TW_ON_FULL_EVICT_IDLE are refused.
+ *                Without Redis tw_reserve() returns TW_ERR_MODE.
+ * Waiting        tw_acquire_wait() and calls that are answered later work in each process. Each has
+ *                its own queues and its own calls_max. A refund in one process wakes callers of all
+ *                processes. A host-driven process drives its calls by tw_turn(), also if it does
+ *                not lead. tw_stop() by the leader ends the waits of all.
+ * Statistics     tw_stats_read() and tw_metrics_write() show the whole engine, in each process.
+ * The leader     One process makes the turns: windows end, hooks are called, memory returns. It is
+ *                one of the candidates, which are the processes that called tw_lead(). Before that,
+ *                processes count, and no window ends in memory. Hooks, log lines and watch_path are
+ *                the leader's, with its own copy of each ctx. So ctx may hold no connection from
+ *                before the fork.
+ * Redis          The leader sends the counts of all processes over one connection. The next leader
+ *                continues with the same ledger and leases, and reads the files of redis_tls_*
+ *                itself. It sends batches without a reply again, and each counts once. Until a
+ *                process leads, counts wait in memory. redis+cluster:// and other values of merge
+ *                are refused. For strict limits, tw_once(), tw_lock(), tw_reserve() and
+ *                tw_fetch_...() each process makes a connection of its own, before its first such
+ *                call. tw_flush(), tw_fetch() and tw_ready() wait for the leader in each process.
+ *                If nobody leads, they return TW_ERR_TIMEOUT, and the text says so. With Redis
+ *                tw_hold() returns TW_ERR_MODE, and tw_audit() does so in a process that does not
+ *                lead.
+ * If it ends     by kill, exit or exec, another candidate leads within a second, or at once after
+ *                tw_process_died(). Host-driven candidates look in tw_turn(). A host-driven leader
+ *                is a thread: if it ends, the process does not lead any more.
+ * Slots          of tw_hold() belong to the process that took them, and only that process releases
+ *                them. They return when it ends by kill, exit or exec, or calls tw_close().
+ * A killed call  has counted, or not. What it had been answered counts.
+ * Closing        tw_close() in a process leaves the engine, and the others continue. A leader hands
+ *                over to the next candidate. If there is none, the counts stay for processes that
+ *                are forked later. Before that, within timeout_ms, Redis gets all counts, and the
+ *                units that leases have left. tw_stop() by the leader stops the engine for all.
+ *                Then tw_close() of a candidate ends it as in one process. So does tw_close() of
+ *                the process that called tw_open(), if it is a candidate and no other process has
+ *                joined or is left.
+ * Threads        One more in each candidate (TW_OWN_THREAD). It makes the turns, or waits until it
+ *                may. tw_open() starts none. A process has another one from its first call that is
+ *                answered later.
+ * Memory         memory_bytes_max is for all processes together. It is anonymous shared memory. A
+ *                page belongs to the control group of the process that used it first.
+ * Trust          All processes can write the engine's memory, also the pointers in it. There is no
+ *                protection between them. So root makes no call once a process of another user has
+ *                joined: calls return TW_ERR_MODE (tw_add() and the like after at most 1,024 more
+ *                calls of the thread), also of its other engines. A root process that leads hands
+ *                over. Only tw_process_died() and tw_close() return TW_OK. tw_close() then gives
+ *                back its descriptors and the memory of the counters (TW_HOST_DRIVEN), and no more.
+ *                Open the engine as root, fork, change the user, and call tw_lead() there.
+ *                Root may also open another engine and its families then (TW_OWN_THREAD only if
+ *                shared), and close it before the next fork.
+ * Needs          Linux with robust mutexes, and glibc. Otherwise tw_open() refuses the option. */
+
+/** Makes this process a candidate. It leads from now on if no other process leads.
+ *  Cost: with TW_OWN_THREAD the first call starts a thread.
+ *  Threads: with TW_HOST_DRIVEN the calling thread leads, and makes the turns. If another thread of
+ *  this process leads, the result is TW_PENDING.
+ *  Returns:
+ *    TW_OK          this process leads (TW_HOST_DRIVEN: this thread)
+ *    TW_PENDING     another process leads. This one takes over within a second of its end
+ *    TW_ERR_MODE    the engine is not shared; or this process is root, and another user shares the
+ *                   engine; or called inside a function of your own or inside tw_enter()
+ *    TW_ERR_MEMORY  no thread could be started
+ *    TW_ERR_CLOSED */
+TW_API tw_status tw_lead(tw_engine *engine);
+
+/** Says that a process has ended, for example after waitpid(). If it was the leader, a candidate
+ *  leads at once. It is a hint: without it candidates find out within a second. A process of any
+ *  user may call it.
+ *  Cost: one atomic add, and a system call if candidates wait.
+ *  Returns TW_OK, or TW_ERR_MODE if the engine is not shared. */
+TW_API tw_status tw_process_died(tw_engine *engine);
 
 #ifdef __cplusplus
 }

@@ -173,6 +173,12 @@ class engine {
     tw_status load(const char *path) noexcept {
         return held ? tw_load(held, path) : TW_ERR_CLOSED;
     }
+    tw_status lead() noexcept {
+        return held ? tw_lead(held) : TW_ERR_CLOSED;
+    }
+    tw_status process_died() noexcept {
+        return held ? tw_process_died(held) : TW_ERR_CLOSED;
+    }
     tw_status turn() noexcept {
         return held ? tw_turn(held) : TW_ERR_CLOSED;
     }

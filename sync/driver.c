@@ -22,6 +22,7 @@
 #include "sync/message/cluster.h"
 #include "sync/message/lease.h"
 #include "sync/message/distinct.h"
+#include "sync/message/estate.h"
 #include "sync/message/presence.h"
 #include "sync/message/state.h"
 #include "sync/turn/turn.h"
@@ -104,6 +105,7 @@ static void set_up_store(struct twi_sync *sync, struct twi_store *store, const t
 
 static void set_up(struct twi_sync *sync, tw_engine *engine, const tw_options *options) {
     sync->engine = engine;
+    sync->sharing.estate = twi_port_estate(engine);
     sync->interval_ms = options->sync_interval_ms;
     sync->pace.keys_per_s = options->flush_keys_per_s ? options->flush_keys_per_s : TWI_PACE_KEYS_PER_S;
     sync->own_thread = options->threads == TW_OWN_THREAD;
@@ -307,6 +309,37 @@ static void end_calls(struct twi_sync *sync) {
     twi_dispatcher_step(sync->dispatcher);
 }
 
+static void driver_inherit(struct twi_sync *sync) {
+    twi_check(sync->store_count == 1 && sync->sharing.estate != NULL);
+    twi_estate_inherit(sync, sync->stores[0]);
+}
+
+/* First everything is sent that was counted until now, as for a flush. Then nothing more is collected. */
+static bool driver_finish(struct twi_sync *sync) {
+    bool is_settled = true;
+    if (sync->sharing.last_ticket == 0) sync->sharing.last_ticket = twi_ticket_take(&sync->tickets);
+    if (twi_ticket_state(&sync->tickets, sync->sharing.last_ticket) == TWI_TICKET_OPEN) return false;
+    sync->collecting.hold_ms = INT64_MAX;
+    for (uint32_t i = 0; i < sync->store_count; i++) {
+        const struct twi_ledger *ledger = &sync->stores[i]->ledger;
+        is_settled = is_settled && ledger->acked == ledger->last && sync->stores[i]->awaited == 0;
+    }
+    return is_settled;
+}
+
+static void close_connections(struct twi_sync *sync) {
+    for (uint32_t i = 0; i < sync->connection_count; i++) {
+        struct twi_target *target = &sync->connections[i]->target;
+        target->where->transport->close(target->transport_ctx);
+    }
+}
+
+static void driver_hand_over(struct twi_sync *sync) {
+    end_calls(sync);
+    close_connections(sync);
+    sync_free(sync);
+}
+
 static void driver_destroy(struct twi_sync *sync) {
     end_calls(sync);
     for (uint32_t i = 0; i < sync->connection_count; i++)
@@ -314,10 +347,7 @@ static void driver_destroy(struct twi_sync *sync) {
     for (uint32_t i = 0; i < sync->store_count; i++)
         for (struct twi_batch *batch = sync->stores[i]->ledger.head; batch; batch = batch->next)
             twi_settle_give_up(sync, batch, batch->copies_open ? TW_LOST_UNCERTAIN : TW_LOST_CLOSED);
-    for (uint32_t i = 0; i < sync->connection_count; i++) {
-        struct twi_target *target = &sync->connections[i]->target;
-        target->where->transport->close(target->transport_ctx);
-    }
+    close_connections(sync);
     sync_free(sync);
 }
 
@@ -384,6 +414,10 @@ const struct twi_driver *twi_driver_find(void) {
         .ask_stop = driver_ask_stop,
         .ask_owed = driver_ask_owed,
         .leave = twi_leave,
+        .estate_bytes = sizeof(struct twi_estate),
+        .inherit = driver_inherit,
+        .finish = driver_finish,
+        .hand_over = driver_hand_over,
         .destroy = driver_destroy,
         .abandon = driver_abandon,
     };

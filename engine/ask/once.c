@@ -184,7 +184,8 @@ static void undo_once(struct twi_operation *operation) {
         twi_operation_give(&cancel->operation);
 }
 
-static const struct twi_operation_kind once_kind = {.send = ask, .finish = finish_once, .undo = undo_once};
+static const struct twi_operation_kind once_kind = {
+    .send = ask, .finish = finish_once, .undo = undo_once, .may_be_unsent = true};
 
 /* A thread waits for the answer. `first` is NULL for a cancel. */
 static tw_status decide(tw_family *family, const struct twi_operation_kind *kind, tw_key key, bool *first) {

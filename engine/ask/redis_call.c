@@ -2,6 +2,8 @@
 #include "engine/ask/redis_call.h"
 
 #include "engine/core/call_guard.h"
+#include "engine/core/driving.h"
+#include "engine/core/queue.h"
 #include "engine/core/report.h"
 #include "engine/core/store_map.h"
 
@@ -11,8 +13,10 @@
 tw_status twi_redis_call_may_start(tw_engine *engine) {
     tw_status status = twi_calls_may_start(engine);
     if (status != TW_OK) return status;
-    return engine->here->remote.sync == NULL || engine->here->remote.driver->ask == NULL ? twi_refuse_for(TWI_WHY_REDIS)
-                                                                                         : TW_OK;
+    bool had_sync = twi_driving_sync(engine) != NULL;
+    status = twi_driving_begin(engine);
+    if (status == TW_OK && !had_sync) twi_queue_wake_own(engine); /* the second thread has another descriptor now */
+    return status;
 }
 
 tw_status twi_redis_call_may(tw_engine *engine) {
@@ -77,11 +81,11 @@ void twi_redis_call_number(struct twi_redis_call *redis_call, int64_t number) {
 /* ---- sending ---- */
 
 bool twi_redis_call_send(struct twi_redis_call *redis_call, struct twi_operation *operation) {
-    twi_check(operation->engine->here->remote.sync != NULL);
+    struct twi_sync *sync = twi_driving_sync(operation->engine);
     twi_check(operation->deadline_ms != 0);
     twi_check(redis_call->request.key_count != 0 || redis_call->request.arg_count != 0);
     const struct twi_remote *remote = &operation->engine->here->remote;
-    twi_check(remote->sync != NULL && remote->driver->ask != NULL);
+    twi_check(sync != NULL && remote->driver->ask != NULL);
     twi_check(redis_call->request.key_count != 0 && operation->deadline_ms != 0);
     struct twi_request *request = &redis_call->request;
     request->answered = twi_call_answered;
@@ -90,7 +94,7 @@ bool twi_redis_call_send(struct twi_redis_call *redis_call, struct twi_operation
     request->deadline_ms = operation->deadline_ms;
     request->waits_for_room = operation->waits_for_room;
     enum twi_request_outcome why = TWI_REQUEST_UNSENT;
-    if (remote->driver->ask(remote->sync, request, &why) != 0) return true;
+    if (remote->driver->ask(sync, request, &why) != 0) return true;
     operation->result = (struct twi_result){.outcome = why};
     return false;
 }

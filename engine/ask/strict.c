@@ -14,6 +14,7 @@
 
 #include "engine/ask/strict_call.h"
 #include "engine/base/check.h"
+#include "engine/count/learn.h"
 #include "engine/limit/acquire.h"
 #include "engine/limit/refund.h"
 #include "engine/limit/share.h"
@@ -120,15 +121,21 @@ static void write_question(const struct twi_strict_request *request, struct twi_
     twi_redis_call_number(redis_call, start_ms);
 }
 
-/* Keeps local knowledge fresh, for the time when Redis is unreachable. */
-static void learn(const struct twi_strict_request *request) {
-    (void)tw_get(request->family, request->key, NULL);
-    if (request->family->kind.slides) twi_sliding_request_total(request->family, request->key);
+/* Keeps local knowledge fresh, for the time when Redis is unreachable. The answer contains the total of a fixed window.
+ * Otherwise a batch requests it, also for TW_OUTAGE_SHARE, which measures the pace of the others by batches. */
+static void learn(const struct twi_strict_request *request, const struct twi_result *result) {
+    tw_family *family = request->family;
+    bool is_total = !family->kind.slides && !family->kind.from_first && !family->kind.evicts_idle &&
+                    twi_load_relaxed(&family->policy.on_outage) != TW_OUTAGE_SHARE;
+    struct twi_learnt learnt = {request->span.start_ms, twi_result_number(result, 2), request->began_ms};
+    if (is_total && twi_learn_total(family, request->key, &learnt)) return;
+    (void)tw_get(family, request->key, NULL);
+    if (family->kind.slides) twi_sliding_request_total(family, request->key);
 }
 
 static tw_status conclude(const struct twi_strict_request *request, const struct twi_result *result,
                           tw_verdict *verdict) {
-    if (twi_redis_call_falls_back_here(request->family)) learn(request);
+    if (twi_redis_call_falls_back_here(request->family)) learn(request, result);
     return fill_answered(request, result, verdict);
 }
 
@@ -151,7 +158,7 @@ static void complete(struct twi_strict_request *request) {
 }
 
 static const struct twi_strict_kind kind = {
-    .operation = {.send = twi_strict_send, .finish = twi_strict_finish, .undo = undo},
+    .operation = {.send = twi_strict_send, .finish = twi_strict_finish, .undo = undo, .may_be_unsent = true},
     .complete = complete,
     .write = write_question,
     .fill_undecided = fill_undecided,

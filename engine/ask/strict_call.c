@@ -68,6 +68,7 @@ tw_status twi_strict_finish(struct twi_operation *operation, tw_request *call) {
 static tw_status begin(struct twi_strict_request *request, tw_verdict *verdict) {
     const struct twi_strict_kind *kind = request->family->kind.limit->strict;
     request->now_ms = twi_clock_now_ms(&request->family->engine->clock);
+    request->began_ms = twi_clock_mono_ms(&request->family->engine->clock);
     kind->complete(request);
     kind->fill_undecided(request, verdict);
     if (!twi_limit_is_in_range(request->n, request->limit)) return twi_units_refuse(request->n);

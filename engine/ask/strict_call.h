@@ -11,8 +11,8 @@ struct twi_strict_request {
     tw_family *family;
     tw_key key;
     int64_t n, limit;
-    bool some; /* the call takes as many units as are left */
-    int64_t now_ms;
+    bool some;                /* the call takes as many units as are left */
+    int64_t now_ms, began_ms; /* engine time, and monotonic time */
     union {
         struct twi_span span; /* the window */
         int64_t burst;        /* the burst of a bucket */

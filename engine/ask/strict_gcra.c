@@ -156,7 +156,7 @@ static void complete(struct twi_strict_request *request) {
 }
 
 static const struct twi_strict_kind kind = {
-    .operation = {.send = twi_strict_send, .finish = twi_strict_finish},
+    .operation = {.send = twi_strict_send, .finish = twi_strict_finish, .may_be_unsent = true},
     .complete = complete,
     .write = write_question,
     .fill_undecided = fill_undecided,

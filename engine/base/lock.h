@@ -8,15 +8,18 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+/* `is_shared` means that processes share it. The next process gets it if its owner dies. */
+void twi_lock_make(pthread_mutex_t *mutex, bool is_shared);
 void twi_lock(pthread_mutex_t *mutex);
+/* Returns false if another thread has it. Otherwise this thread has it now. */
 bool twi_lock_try(pthread_mutex_t *mutex);
+/* The same. *has_died shows whether its last owner ended without unlocking it, which only a robust one reports. */
+bool twi_lock_try_after(pthread_mutex_t *mutex, bool *has_died);
 void twi_unlock(pthread_mutex_t *mutex);
 
 /* A mutex that a thread keeps for its life. The kernel frees it when the thread ends, however it ends, in any process
  * that maps it. The memory of the mutex must stay mapped as long as threads live that have it. */
 void twi_lock_make_robust(pthread_mutex_t *mutex);
-/* Returns false if another thread has it. Otherwise this thread has it now. */
-bool twi_lock_try_robust(pthread_mutex_t *mutex);
 /* For a thread that has such a mutex. Returns true if the kernel frees it when this thread ends. Some kernels and
  * sandboxes refuse that. */
 bool twi_lock_is_watched(void);

@@ -12,10 +12,33 @@
 void twi_agenda_notify(struct tw_family *family) {
     twi_check(family->engine != NULL);
     struct twi_agenda *agenda = &family->engine->agenda;
-    if (twi_swap_acqrel(&family->agenda.is_news, true)) return; /* D3, because the change itself was made before */
-    struct tw_family *older;
-    /* D7, pairs with D8 in take_news() */
-    twi_push(&agenda->news, family, older, twi_store_relaxed(&family->agenda.next_news, older));
+    struct twi_thread *self = twi_thread_self;
+    /* If the thread marks a window of this family, it has said enough. */
+    bool says = twi_thread_has_slot(self) && twi_load_relaxed(&twi_thread_slot(self)->marking.cell) == NULL;
+    if (says) (void)twi_marking_begin(self, family->engine, NULL, family);
+    if (twi_thread_claim(&family->agenda.is_news)) { /* D3, because the change itself was made before */
+        TWI_RACE_POINT(news_claimed_not_pushed);
+        struct tw_family *older;
+        /* D7, pairs with D8 in take_news() */
+        twi_push(&agenda->news, family, older, twi_store_relaxed(&family->agenda.next_news, older));
+    }
+    if (says) twi_marking_end(self, NULL);
+}
+
+static bool is_in(const struct tw_family *list, const struct tw_family *family) {
+    while (list != NULL && list != family) list = twi_load_relaxed(&list->agenda.next_news);
+    return list != NULL;
+}
+
+bool twi_agenda_has_news(const struct tw_family *family) {
+    const struct twi_agenda *agenda = &family->engine->agenda;
+    return is_in(agenda->taken, family) || is_in(twi_load_acquire(&agenda->news), family); /* D8, with the links */
+}
+
+void twi_agenda_heal(struct tw_family *family, uint32_t number) {
+    if (twi_load_relaxed(&family->agenda.is_news) == number && !twi_agenda_has_news(family))
+        (void)twi_swap_acqrel(&family->agenda.is_news, 0);
+    twi_agenda_notify(family);
 }
 
 /* ---- the turn's round ---- */
@@ -53,7 +76,7 @@ static void take_news(tw_engine *engine) {
     for (uint32_t left = round_max(engine); left != 0 && agenda->taken != NULL; left--) {
         struct tw_family *family = agenda->taken;
         agenda->taken = twi_load_relaxed(&family->agenda.next_news);
-        (void)twi_swap_acqrel(&family->agenda.is_news, false); /* D4: the flag is cleared before the change is read */
+        (void)twi_swap_acqrel(&family->agenda.is_news, 0); /* D4: the flag is cleared before the change is read */
         take(&agenda->round, family);
     }
 }
@@ -132,14 +155,32 @@ struct tw_family *twi_agenda_search(tw_engine *engine, uint32_t *left) {
     return family;
 }
 
-void twi_agenda_begin_family(struct tw_family *family) {
+/* The family is in no list of the turn but the news. */
+static void take_off(struct tw_family *family) {
     const struct twi_appointment none = {.at_ms = INT64_MAX, .family = family};
-    family->agenda = (struct twi_family_agenda){.by_time = none, .by_mono = none, .special = none};
+    family->agenda.by_time = family->agenda.by_mono = family->agenda.special = none;
+    family->agenda.in_round = family->agenda.is_always = false;
+}
+
+void twi_agenda_begin_family(struct tw_family *family) {
+    family->agenda = (struct twi_family_agenda){.next_news = NULL};
+    take_off(family);
 }
 
 void twi_agenda_begin(tw_engine *engine) {
     twi_check(!twi_load_relaxed(&engine->turn.owned));
     engine->agenda = (struct twi_agenda){.news = NULL};
+}
+
+void twi_agenda_recover(tw_engine *engine) {
+    struct twi_agenda *agenda = &engine->agenda;
+    agenda->by_time = agenda->by_mono = agenda->gauges = agenda->closings = NULL;
+    agenda->always = agenda->taken = agenda->round = agenda->searched = NULL;
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
+         family = twi_load_acquire(&family->entry.next)) {
+        take_off(family);
+        take(&agenda->round, family);
+    }
 }
 
 /* ---- checks ---- */

@@ -20,6 +20,13 @@
 
 /* Announces news of the family: the next turn examines it. Any thread, after the change itself. */
 void twi_agenda_notify(struct tw_family *family);
+/* Finishes this for the thread with that number, which ended while it may have announced news of the family. */
+void twi_agenda_heal(struct tw_family *family, uint32_t number);
+/* After a turn that did not end, by the thread that took over: every family is examined again, and the lists are whole.
+ * Afterwards a family that is not in a list may still seem to be among the news (recover_flags.c). */
+void twi_agenda_recover(struct tw_engine *engine);
+/* Returns true if the family is in the list of the news. */
+bool twi_agenda_has_news(const struct tw_family *family);
 /* Begins a round with all families to examine now, if the last round has ended. */
 void twi_agenda_begin_round(struct tw_engine *engine);
 /* Returns the next family of the round, or NULL if the round has ended. */

@@ -5,7 +5,8 @@
 
 tw_status twi_guard_thread(const struct twi_thread *self) {
     twi_check(self == NULL || self == twi_thread_self);
-    if (self == NULL) return twi_refuse_for(TWI_WHY_THREAD);
+    if (!twi_epoch_look_at_users()) return twi_refuse_for(TWI_WHY_ROOT);
+    if (self == NULL) return twi_refuse_for(twi_thread_why());
     if (self->in_hook)
         return twi_refuse(TW_ERR_MODE,
                           "not from inside a hook or a callback: the engine that calls it would wait for itself");
@@ -18,6 +19,24 @@ tw_status twi_guard_engine(const tw_engine *engine) {
     twi_check(engine != NULL);
     if (!engine->life.host_driven) return TW_OK;
     return twi_refuse(TW_ERR_MODE, "threads: this call waits for Redis, and is not for TW_HOST_DRIVEN engines");
+}
+
+tw_status twi_guard_redis(const tw_engine *engine) {
+    if (engine->here->remote.sync != NULL) return TW_OK;
+    if (!engine->life.has_redis) return twi_refuse_for(TWI_WHY_REDIS);
+    return twi_refuse(TW_ERR_MODE, "shared: this call needs the connection to Redis, and this process does not lead "
+                                   "(tw_lead())");
+}
+
+bool twi_guard_is_alone(const tw_engine *engine) {
+    const struct twi_here *here = engine->here;
+    return !engine->life.is_shared || (!here->has_joined && here->lead.forks == twi_epoch_forks());
+}
+
+tw_status twi_guard_families(const tw_engine *engine) {
+    if (twi_guard_is_alone(engine)) return TW_OK;
+    return twi_refuse(TW_ERR_MODE, "shared: families are opened, changed and closed before the first fork, because "
+                                   "other processes would not see the change");
 }
 
 tw_status twi_guard_may_wait(tw_engine *engine) {

@@ -9,7 +9,7 @@
 
 tw_status twi_calls_may_start(tw_engine *engine) {
     twi_check(engine != NULL);
-    if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    if (twi_thread_here() == NULL) return twi_refuse_for(twi_thread_why());
     if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
     if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     return twi_second_start(engine);
@@ -35,7 +35,8 @@ tw_status twi_call_end_now(struct twi_operation *operation, tw_request *call, tw
 tw_status twi_call_start(struct twi_operation *operation, tw_request *call) {
     twi_check(call != NULL && !operation->blocks);
     twi_check(operation->kind->send != NULL && operation->kind->finish != NULL);
-    if (operation->kind->send(operation)) return TW_STARTED; /* the call may have its result and be gone by now */
+    /* when it is sent, the call may have its result and be gone by now */
+    if (operation->result.outcome != TWI_REQUEST_BUSY && operation->kind->send(operation)) return TW_STARTED;
     part(operation);
     call->status = operation->kind->finish(operation, call);
     twi_operation_give(operation);

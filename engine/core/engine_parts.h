@@ -14,11 +14,13 @@
 #include "engine/base/event_count.h"
 #include "engine/base/socket_set.h"
 #include "engine/table/sketch.h"
+#include "engine/table/table.h"
 #include <pthread.h>
 
 struct tw_family;
 struct twi_calls;
 struct twi_hold_book;
+struct twi_left;
 struct twi_rejected;
 struct twi_reserve_local;
 struct twi_restore_stores;
@@ -128,6 +130,7 @@ struct twi_hashing {
 /* The kind of engine, and whether it takes calls. The first two fields are set before sharing. */
 struct twi_life {
     bool host_driven, has_redis;
+    bool is_shared; /* forked children join it; set before sharing, too */
     /* The next three are released by the thread that sets them, and acquired by calls. A call that sees one of them set
      * sees all that was done before. */
     _Atomic bool stopped; /* calls return TW_ERR_CLOSED */
@@ -162,7 +165,7 @@ struct twi_collector {
 /* Unlinked pieces that wait until no section can hold them. Any thread uses `new_maps`; the turn owns the rest. */
 struct twi_unlinked {
     _Atomic uint32_t new_maps; /* replaced maps of windows; the turn retires them */
-    uint32_t generations;      /* unlinked generations, by next_all */
+    uint32_t generations;      /* dropped generations, by dropped.next */
     uint32_t maps;             /* unlinked maps waiting for their stamp to be reached */
     uint64_t maps_stamp;
     struct twi_sketch_retired sketches; /* pieces of sketches that have grown */
@@ -181,14 +184,29 @@ struct twi_near_ring {
     _Atomic uint64_t slots[TWI_NEAR_LIMIT_MAX]; /* line of a generation << 32 | line of its cell; 0 means free */
 };
 
+/* Counting keys of endless windows again, one family after the other (recount.c). */
+struct twi_recount {
+    uint32_t ended_inside; /* how many threads had ended inside a section when this last began */
+    uint64_t serial;       /* of the family whose keys are being counted; 0 means none */
+    uint64_t before;       /* how many keys it seemed to have, */
+    uint64_t stamp;        /* and the epoch stamp of that moment */
+    uint64_t found;
+    struct twi_cursor cursor;
+};
+
 /* The owner of the turn, its time, and the lines that it has logged. */
 struct twi_turn_state {
     struct twi_event_count ended; /* threads that wait for a turn sleep on it */
-    _Atomic bool owned;
+    _Atomic uint32_t owned;       /* the number of the thread that owns it (turn_owner.h), or 0 */
+    bool has_doubts;              /* flags are set that perhaps promise nothing any more (recover.c) */
+    struct twi_recount recount;
     _Atomic int64_t next_ms; /* monotonic: when the next turn has work */
     int64_t now_ms;          /* engine time of this turn */
     int64_t mono_ms;
     bool closing; /* tw_close() sets it; every window is treated as over */
+    /* From when the last candidate hands over to nobody, until a process leads again: leases are returned, and Redis
+     * does not count this engine any more (lead.c). */
+    _Atomic bool leaves_redis;
     bool hooks_partial;
     uint64_t refused_seen; /* pieces that the arena had refused by the last check */
     bool reclaimed;        /* this turn gave memory back, and there may be more */
@@ -199,15 +217,30 @@ struct twi_turn_state {
     uint64_t epoch_seen;
 };
 
-/* The driver that syncs with Redis, and the engine's id there. */
+/* The driver that syncs with Redis. In a shared engine `sync` is there only in the process that leads. */
 struct twi_remote {
     const struct twi_driver *driver; /* NULL: none */
     struct twi_sync *sync;
+    /* of a shared engine: makes the calls of this process that wait, and no turns; NULL: none yet (driving.h) */
+    _Atomic(struct twi_sync *) asks;
     const struct twi_transport *transport; /* set by a simulator */
     void *transport_ctx;
     struct twi_tuning tuning; /* set before sharing */
     const uint32_t *shorts;   /* of a cluster (port/driver.h). NULL means one Redis. Set before sharing */
-    char id[33];              /* the engine's id in Redis (port/); a forked child gets another */
+    /* of a shared engine: the number of this sync (twi_in_redis.made), and when the next try to make one is due */
+    uint64_t made;
+    int64_t again_ms;
+};
+
+/* What Redis knows this engine by. All processes of a shared engine have it together, and one of them after the other
+ * has the sync. */
+struct twi_in_redis {
+    char id[33]; /* the engine's id (port/services.h); only the turn changes it (twin.c) */
+    /* what one sync leaves to the next (remote.c); NULL: the engine is not shared, or has no Redis */
+    struct twi_left *left;
+    size_t left_bytes;
+    void *estate;  /* the part of it that belongs to sync/ (port/driver.h) */
+    uint64_t made; /* how many syncs the processes have made; owned by the turn */
 };
 
 /* Where random bytes come from. */
@@ -243,6 +276,28 @@ struct twi_family_names {
     uint32_t log2, count;
 };
 
+/* Which process makes the turns of a shared engine, and which processes share it (leader.h). Any thread. */
+struct twi_leader {
+    pthread_mutex_t held;          /* robust: the thread that leads has it */
+    struct twi_event_count called; /* candidates try to lead when it rises */
+    _Atomic int64_t turned_ms;     /* monotonic time of its last turn; 0 means that there was none */
+    _Atomic uint32_t process;      /* that leads, or led last */
+    _Atomic bool has_ended;        /* a process has closed it for all */
+};
+
+/* The part of this process in that (leader.h). Any thread. */
+struct twi_lead {
+    _Atomic bool is_candidate;
+    _Atomic uint64_t thread;      /* serial number of the thread of this process that leads; 0 means none */
+    _Atomic uint32_t called;      /* the value of twi_leader.called at the last try */
+    _Atomic int64_t look_ms;      /* monotonic: when the next try is due */
+    struct twi_event_count tried; /* raised by the background thread after its first try */
+    pthread_mutex_t lock;         /* for starting that thread */
+    bool has_succeeded;           /* the previous leader died, which is not reported yet; owned by the turn */
+    _Atomic int64_t close_by_ms;  /* monotonic: until when tw_close() may wait */
+    uint32_t forks;               /* twi_epoch_forks() when it opened the engine */
+};
+
 /* The hook on a closed window that is being called (host.h). */
 struct twi_hook_run {
     _Atomic(struct twi_thread *) thread;
@@ -250,11 +305,37 @@ struct twi_hook_run {
     uint64_t call;            /* the number of that call, from 1 on */
 };
 
+/* tw_flush() of all processes that share an engine, which the leader serves (turn/flush_serve.h). */
+struct twi_flushes {
+    _Atomic uint64_t wanted;  /* the last number that was given to a caller */
+    _Atomic uint64_t served;  /* all up to this one are served */
+    _Atomic uint64_t refused; /* the last one of a round in which Redis refused something */
+};
+
+/* The round of flushes that this process serves, while it leads. */
+struct twi_flush_round {
+    uint64_t until;  /* the last one of the round; 0 means that there is none */
+    uint64_t ticket; /* of the sync with the number `made` */
+    uint64_t made;
+};
+
+/* Slots of processes that have gone (reserve/hold_shared.c), while this process leads. */
+struct twi_slot_recovery {
+    uint32_t place;           /* of the process whose slots are given back; 0 means none */
+    struct tw_family *family; /* whose keys are looked at, from the cursor on */
+    struct twi_cursor cursor;
+};
+
 /* What belongs to one process: its threads, descriptors, locks, calls under way, holds and reservations, and its
  * connections to Redis. It is allocated when the engine is opened. So after a fork each process has a copy of its own,
  * at the same address. In a forked child begin_here() begins it again, except what tw_open() has set (engine.c). */
 struct twi_here {
-    struct tw_engine *next_engine; /* of this process (engine.c) */
+    struct tw_engine *engine;
+    struct twi_here *next; /* of this process (engine.c) */
+    void *map;             /* the arena's: root may not read it in the engine, which other users write */
+    size_t map_bytes;
+    bool has_joined;  /* this process was forked after the engine was opened, and shares it */
+    uint32_t process; /* its place among the processes that share the engine (processes.h); 0: none */
     struct twi_remote remote;
     struct twi_random_source random;
     struct twi_socket_set waits; /* tw_fd(), for which the thread waits that makes the turns */
@@ -262,11 +343,14 @@ struct twi_here {
     struct twi_auditor auditor;
     struct twi_watcher watcher;
     struct twi_second second;
+    struct twi_lead lead;
     struct twi_hook_run hook;
     struct twi_family_names names;
     struct twi_calls *calls;                /* operation.h */
     struct twi_reserve_local *reservations; /* reserve_local.h; under the lock of that book */
     struct twi_hold_book *holds;            /* hold_book.h; under the lock of that book */
+    struct twi_slot_recovery recovery;      /* owned by the turn, as the next */
+    struct twi_flush_round flushes;
 };
 
 #endif

@@ -137,14 +137,15 @@ struct twi_family_entry {
     _Atomic(struct tw_family *) next;
     struct tw_family *before, *next_named; /* in the list of all families; in a chain of names */
     uint32_t opened;                       /* how often it was opened */
-    uint32_t holds; /* line of its newest hold, under the lock of the holds (hold_book.h); 0 means none */
-    uint64_t bytes; /* allocated for the family; set before sharing */
+    uint32_t holds;     /* line of its newest hold, under the lock of the holds (hold_book.h); 0 means none */
+    uint64_t bytes;     /* allocated for the family; set before sharing, as the next */
+    size_t block_bytes; /* of these, in the block that this struct begins */
 };
 
 /* When the turn examines it (agenda.h). Any thread uses the first two fields; the turn owns the rest. */
 struct twi_family_agenda {
     _Atomic(struct tw_family *) next_news; /* any thread */
-    _Atomic bool is_news;
+    _Atomic uint16_t is_news; /* the family is among the news, or will be: the number of the thread that pushes it */
     bool in_round, is_always; /* owned by the turn, as all fields after it */
     struct tw_family *next_due, *next_always;
     struct twi_appointment by_time, by_mono;
@@ -227,7 +228,8 @@ struct tw_family {
     /* operations that are not given back (operation.h); the family is not freed before they are */
     _Atomic uint32_t started;
     _Atomic bool has_slots; /* tw_hold() took a slot without Redis: its counts end with the process (engine/save.c) */
-    _Atomic int64_t eviction_epoch; /* the current epoch of idle eviction; raised by the turn */
+    _Atomic(struct twi_slots *) slots; /* of a shared engine (reserve/hold_shared.h); NULL: none yet */
+    _Atomic int64_t eviction_epoch;    /* the current epoch of idle eviction; raised by the turn */
     struct twi_family_overshoot overshoot;
     struct twi_family_requests requests;
 

@@ -95,6 +95,11 @@ static void leave_hook(tw_engine *engine) {
     twi_event_count_raise(&engine->turn.ended);
 }
 
+void twi_host_hook_has_ended(tw_engine *engine) {
+    twi_store_relaxed(&engine->here->hook.thread, NULL);
+    if (engine->here->hook.family != NULL) leave_hook(engine);
+}
+
 bool twi_host_closed(struct tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
     twi_check(start_ms < end_ms);
     tw_engine *engine = family->engine;

@@ -24,6 +24,8 @@ int64_t twi_host_done(tw_engine *engine, tw_request *call);
 /* Calls the family's hook as it is now, by the owner of the turn. Returns true if the hook returned true, or if there
  * is none. */
 bool twi_host_closed(struct tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags);
+/* Called by the owner of the turn if the last owner has ended: a hook that it called in this process runs no more. */
+void twi_host_hook_has_ended(tw_engine *engine);
 /* Called under the roster's lock after the hook was changed. Returns the call to wait for; 0 means none. */
 uint64_t twi_host_running_hook(const struct tw_family *family);
 /* Returns when that call has ended. Do not call it inside of that call. */

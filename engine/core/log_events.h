@@ -31,6 +31,7 @@
     X(LATE, "set lateness_ms, or call tw_close_until()") \
     X(TLS, "correct the certificate, the name or the option that the line names") \
     X(SPLIT, "run redis-cli --cluster fix") \
-    X(CALLBACK, "let the `done` pass its work to another thread")
+    X(CALLBACK, "let the `done` pass its work to another thread") \
+    X(DIED, "find out why the process ended; no count that it was answered is lost")
 
 #endif

@@ -65,15 +65,21 @@ struct twi_operation *twi_operation_of(const tw_request *call) {
 }
 
 /* Refuses a request that cannot be started. */
-static tw_status check_request(const struct twi_calls *calls, const tw_engine *engine, const tw_request *call) {
+static tw_status check_request(const tw_engine *engine, const tw_request *call) {
     if (twi_operation_of(call) != NULL)
         return twi_refuse(TW_ERR_MODE, "request: it is under way; its answer, or tw_request_cancel(), comes first");
     if (call->done == NULL) return twi_refuse(TW_ERR_OPTIONS, "request: its done is NULL");
     if (call->queue != NULL && call->queue->engine != engine)
         return twi_refuse(TW_ERR_MODE, "request: its queue is of another engine");
-    if (calls->under_way < calls->most || call->own[OWN_UNCOUNTED] != 0) return TW_OK;
-    twi_port_count((tw_engine *)(uintptr_t)engine, ask_busy, 1);
-    return twi_refuse_with(TW_ERR_BUSY, "calls_max: %u calls are under way", calls->most);
+    return TW_OK;
+}
+
+static bool has_room(const struct twi_calls *calls, const tw_request *call) {
+    return call == NULL || calls->under_way < calls->most || call->own[OWN_UNCOUNTED] != 0;
+}
+
+static bool is_outage_when_busy(const struct twi_operation_kind *kind, const tw_family *family) {
+    return kind->may_be_unsent && twi_load_relaxed(&family->policy.busy_is_outage);
 }
 
 static void join(struct twi_calls *calls, struct twi_operation *operation, tw_request *call) {
@@ -142,7 +148,11 @@ struct twi_operation *twi_operation_make(tw_engine *engine, const struct twi_ope
                                          tw_request *call, tw_status *status) {
     struct twi_calls *calls = engine->here->calls;
     twi_calls_lock();
-    *status = call != NULL ? check_request(calls, engine, call) : TW_OK;
+    *status = call != NULL ? check_request(engine, call) : TW_OK;
+    bool is_busy = *status == TW_OK && !has_room(calls, call);
+    if (is_busy) twi_port_count(engine, ask_busy, 1);
+    if (is_busy && !is_outage_when_busy(kind, family))
+        *status = twi_refuse_with(TW_ERR_BUSY, "calls_max: %u calls are under way", calls->most);
     struct twi_operation *operation = *status == TW_OK ? take(calls) : NULL;
     if (operation == NULL) {
         twi_calls_unlock();
@@ -153,6 +163,7 @@ struct twi_operation *twi_operation_make(tw_engine *engine, const struct twi_ope
     operation->kind = kind;
     operation->engine = engine;
     operation->family = family;
+    if (is_busy) operation->result.outcome = TWI_REQUEST_BUSY;
     if (call != NULL) join(calls, operation, call);
     if (family != NULL) (void)twi_add_relaxed(&family->started, 1); /* its caller keeps it open */
     twi_calls_unlock();

@@ -62,6 +62,9 @@ struct twi_operation_kind {
     void (*undo)(struct twi_operation *operation);
     /* Frees memory that it has allocated; or NULL. */
     void (*drop)(struct twi_operation *operation);
+    /* `finish` can decide without Redis. So the family's on_busy is asked when calls_max calls are under way. A call
+     * that it lets begin then has the outcome BUSY from the start, and is not sent. */
+    bool may_be_unsent;
 };
 
 /* When the turn looks at a waiter (waiters.h). */
@@ -95,7 +98,7 @@ struct twi_operation {
     _Atomic bool is_over;
     struct twi_event_count over;
 
-    struct twi_wait wait; /* under the lock, or of the owner of the turn, who has taken it out of the list */
+    struct twi_wait wait; /* under the lock, or of the thread that has taken it out of the list to look at it */
 
     struct twi_result result;
     tw_key key; /* a copy, where no thread waits */
@@ -126,9 +129,11 @@ struct twi_calls {
     struct tw_queue own;         /* for calls that name no queue */
     struct tw_queue *queues;     /* those that are open */
     struct twi_operations waiters;
-    _Atomic int64_t look_ms;      /* monotonic: when the turn looks at waiters next; a hint */
-    bool looks_each_turn;         /* by the owner of the turn, as the next */
-    uint32_t given_back;          /* refunds that the turn has seen (engine->given_back) */
+    _Atomic int64_t look_ms;      /* monotonic: when to look at waiters next; a hint */
+    _Atomic bool is_looked_at;    /* a thread looks at waiters, and owns the next two fields */
+    bool looks_each_turn;         /* some of them are looked at in each turn */
+    uint32_t given_back;          /* refunds that were seen (engine->given_back) */
+    _Atomic bool is_driven;       /* a thread is in twi_driving_step() */
     _Atomic int64_t slow_done_ms; /* the longest `done` that the log does not report yet; 0 means none */
 };
 
@@ -136,8 +141,9 @@ void twi_calls_lock(void);
 void twi_calls_unlock(void);
 
 /* An operation of that kind and family, for the caller of `call`; its first request may take until `deadline_ms`. On an
- * error it returns NULL, and *status is TW_ERR_BUSY (calls_max), TW_ERR_MEMORY, or TW_ERR_MODE (the call is under way,
- * or its queue is another engine's). `call` is NULL for a thread that waits, or if no caller needs the answer. */
+ * error it returns NULL, and *status is TW_ERR_BUSY (calls_max, and on_busy does not decide), TW_ERR_MEMORY, or
+ * TW_ERR_MODE (the call is under way, or its queue is another engine's). `call` is NULL for a thread that waits, or if
+ * no caller needs the answer. */
 struct twi_operation *twi_operation_make(tw_engine *engine, const struct twi_operation_kind *kind, tw_family *family,
                                          tw_request *call, tw_status *status);
 /* Keeps a copy of the key. Returns false if there is no memory. */

@@ -174,6 +174,18 @@ static tw_status check_watch(const tw_options *in) {
     return TW_OK;
 }
 
+/* A function of the host may not be at the same address in each process, or not see what the others see. */
+static tw_status check_shared(const tw_options *in) {
+    if (in->shared > TW_SHARED_BY_FORK) return refuse(in, "shared: %u is not a TW_SHARED_ value", in->shared);
+    if (in->shared == TW_SHARED_NO) return TW_OK;
+    if (in->redis_url != NULL && in->merge != TW_MERGE_SCRIPT)
+        return refuse(in,
+                      "merge: with TW_SHARED_BY_FORK (shared) only TW_MERGE_SCRIPT, whose ledger tells the next leader "
+                      "which batches were applied");
+    if (in->clock_now_ns != NULL) return refuse(in, "clock_now_ns: not with TW_SHARED_BY_FORK (shared)");
+    return TW_OK;
+}
+
 tw_status twi_options_check(const tw_options *in, tw_options *out) {
     twi_check(in != NULL && out != NULL);
     tw_status status = check_size(in, OPTIONS_BYTES_FIRST, sizeof *out);
@@ -200,6 +212,7 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
     if (status == TW_OK) status = check_audit(&options);
     if (status == TW_OK) status = check_labels(&options);
     if (status == TW_OK) status = check_watch(&options);
+    if (status == TW_OK) status = check_shared(&options);
     if (status == TW_OK && options.redis_tls_insecure > 1)
         status = refuse(in, "redis_tls_insecure: %u is neither 0 nor 1", options.redis_tls_insecure);
     if (status == TW_OK && options.wait_replicas != 0 && options.merge != TW_MERGE_SCRIPT)
@@ -321,6 +334,8 @@ static tw_status check_ageing(const tw_family_options *in, const struct twi_opti
         return refuse(in, "on_full: TW_ON_FULL_EVICT_IDLE belongs to TW_WINDOW_FOREVER families");
     if (!context->has_redis)
         return refuse(in, "on_full: TW_ON_FULL_EVICT_IDLE needs a redis_url: only Redis keeps evicted counts");
+    if (context->is_shared)
+        return refuse(in, "on_full: TW_ON_FULL_EVICT_IDLE is not for shared engines (tw_options.shared)");
     if (in->keys_max == 1) return refuse(in, "keys_max: with TW_ON_FULL_EVICT_IDLE at least 2");
     if (in->idle_ms != 0 && in->idle_ms < IDLE_MS_MIN)
         return refuse(in, "idle_ms: %lld is less than %d", (long long)in->idle_ms, IDLE_MS_MIN);
@@ -374,6 +389,7 @@ static tw_status check_hard(const tw_family_options *in, const struct twi_option
 /* A gauge has no window, is never evicted, and is no stock of units. */
 static tw_status check_gauge(const tw_family_options *in, const struct twi_options_context *context) {
     if (in->kind != TW_KIND_GAUGE) return TW_OK;
+    if (context->is_shared) return refuse(in, "kind: TW_KIND_GAUGE is not for shared engines (tw_options.shared)");
     if (in->window != TW_WINDOW_FOREVER) return refuse(in, "kind: TW_KIND_GAUGE needs window = TW_WINDOW_FOREVER");
     if (in->on_full == TW_ON_FULL_EVICT_IDLE)
         return refuse(in, "on_full: TW_ON_FULL_EVICT_IDLE is not for TW_KIND_GAUGE");

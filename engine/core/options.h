@@ -27,6 +27,7 @@ struct twi_options_context {
     bool has_redis;
     uint64_t memory_bytes_max; /* the memory_bytes_max of the engine */
     uint32_t merge;            /* the TW_MERGE_ value of the engine */
+    bool is_shared;            /* processes share it */
 };
 
 /* In `out`, earliness_ms, lateness_ms and history_ms may be TW_UNBOUNDED. history_ms is 0 if no history is kept

@@ -4,6 +4,7 @@
 #include "engine/core/driving.h"
 #include "engine/core/family.h"
 #include "engine/core/host.h"
+#include "engine/core/turn_owner.h"
 
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -55,6 +56,12 @@ void twi_queue_push(struct twi_operation *operation) {
         twi_operation_give_up(operation);
     else
         twi_operation_give(operation);
+}
+
+void twi_queue_wake_own(tw_engine *engine) {
+    twi_calls_lock();
+    ring(&engine->here->calls->own);
+    twi_calls_unlock();
 }
 
 /* ---- delivering ---- */
@@ -137,7 +144,7 @@ bool twi_queue_has_own(tw_engine *engine) {
 
 tw_status tw_queue_open(tw_engine *engine, tw_queue **queue) {
     twi_check(engine != NULL && queue != NULL);
-    if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    if (twi_thread_here() == NULL) return twi_refuse_for(twi_thread_why());
     if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
     if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     struct tw_queue *made = calloc(1, sizeof *made);
@@ -165,9 +172,9 @@ int tw_queue_fd(const tw_queue *queue) {
 /* After tw_stop() a host makes no turns, but requests that were under way have to be answered. */
 static void step_where_stopped(tw_engine *engine) {
     if (!engine->life.host_driven || !twi_load_acquire(&engine->life.stopped)) return;
-    if (twi_swap_acqrel(&engine->turn.owned, true)) return; /* E1, and another thread is still in a turn */
+    if (twi_turn_own(engine, 0) != 0) return; /* another thread is still in a turn */
     twi_driving_step(engine);
-    twi_store_release(&engine->turn.owned, false); /* E2 */
+    twi_turn_disown(engine);
 }
 
 size_t tw_queue_run(tw_queue *queue, size_t most) {
@@ -256,7 +263,7 @@ tw_status tw_request_cancel(tw_request *call) {
     TWI_RACE_POINT(request_parted_not_forgotten);
     twi_port_count(engine, ask_cancelled, 1);
     /* Without an answer no other thread will ever see the operation, so it is ours again. */
-    if (!is_ours && number != 0 && engine->here->remote.driver->ask_forget(engine->here->remote.sync, number)) {
+    if (!is_ours && number != 0 && engine->here->remote.driver->ask_forget(twi_driving_sync(engine), number)) {
         operation->result = (struct twi_result){.outcome = TWI_REQUEST_UNKNOWN};
         is_ours = true;
     }

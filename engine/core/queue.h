@@ -13,6 +13,8 @@ void twi_queue_push(struct twi_operation *operation);
 bool twi_queue_run_own(tw_engine *engine, size_t most);
 /* Returns true if answers of such calls wait. Any thread. */
 bool twi_queue_has_own(tw_engine *engine);
+/* Wakes the second thread, if there is one. Any thread. */
+void twi_queue_wake_own(tw_engine *engine);
 /* Some queue is open. */
 bool twi_queue_is_open(tw_engine *engine);
 /* When the engine is opened, and in a forked child: no answer waits, and each open queue gets a separate descriptor.

@@ -9,9 +9,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-void twi_report_begin(struct twi_report *report) {
+void twi_report_begin(struct twi_report *report, bool is_shared) {
     memset((void *)report, 0, sizeof *report);
-    pthread_mutex_init(&report->lock, NULL);
+    twi_lock_make(&report->lock, is_shared);
     twi_store_relaxed(&report->stats[offsetof(tw_stats, sync_age_ms) / sizeof(int64_t)], -1);
 }
 void twi_report_end(struct twi_report *report) {

@@ -8,7 +8,7 @@
 #include "engine/core/state.h"
 
 /* Called before the report is shared, and in a forked child, which has reported nothing yet. */
-void twi_report_begin(struct twi_report *report);
+void twi_report_begin(struct twi_report *report, bool is_shared);
 void twi_report_end(struct twi_report *report);
 
 void twi_report_error_text(struct twi_report *report, char out[TWI_REPORT_ERROR_MAX]);

@@ -50,7 +50,7 @@ struct tw_family *twi_roster_find(tw_engine *engine, const char *name) {
 
 tw_family *tw_family_find(tw_engine *engine, const char *name) {
     twi_check(engine != NULL);
-    if (name == NULL || twi_thread_here() == NULL) return NULL;
+    if (name == NULL || twi_thread_here() == NULL || !twi_epoch_look_at_users()) return NULL;
     twi_lock(&engine->roster.lock);
     tw_family *family = twi_roster_find(engine, name);
     twi_unlock(&engine->roster.lock);
@@ -157,7 +157,7 @@ void twi_roster_remove(tw_engine *engine, struct tw_family *family) {
 
 void twi_roster_begin(tw_engine *engine) {
     bool has_arena = engine->arena.base != NULL;
-    pthread_mutex_init(&engine->roster.lock, NULL);
+    twi_lock_make(&engine->roster.lock, engine->life.is_shared);
     engine->roster.blocks = engine->roster.block_count = 0;
     while (has_arena && engine->roster.block_count < blocks_for(&engine->roster) && take_block(engine)) continue;
 }
@@ -165,7 +165,7 @@ void twi_roster_begin(tw_engine *engine) {
 void twi_roster_end(tw_engine *engine) {
     twi_check(engine->here->names.chains != NULL || engine->here->names.count == 0);
     free(engine->here->names.chains);
-    pthread_mutex_destroy(&engine->roster.lock);
+    if (!engine->life.is_shared) pthread_mutex_destroy(&engine->roster.lock);
 }
 
 /* ---- checks ---- */

@@ -6,6 +6,7 @@
 #include "engine/core/driving.h"
 #include "engine/core/family.h"
 #include "engine/core/queue.h"
+#include "engine/core/waiters.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -15,7 +16,9 @@
 #define LOOK_MS 1000         /* no event is missed. There is a bound nevertheless */
 
 static void await(tw_engine *engine) {
-    int64_t left_ms = twi_driving_wake_ms(engine) - twi_clock_mono_ms(&engine->clock);
+    int64_t wake_ms = twi_driving_wake_ms(engine), look_ms = twi_load_relaxed(&engine->here->calls->look_ms);
+    if (engine->life.is_shared && look_ms < wake_ms) wake_ms = look_ms;
+    int64_t now_ms = twi_clock_mono_ms(&engine->clock), left_ms = wake_ms <= now_ms ? 0 : wake_ms - now_ms;
     int tick_ms = left_ms <= 0 ? 0 : left_ms < LOOK_MS ? (int)left_ms : LOOK_MS;
     struct pollfd fds[2] = {{.fd = engine->here->second.wake_fd, .events = POLLIN},
                             {.fd = twi_driving_fd(engine), .events = POLLIN}};
@@ -41,6 +44,7 @@ static void *run_calls(void *arg) {
     while (!twi_load_acquire(&engine->here->second.stops)) {
         if (!has_more) await(engine);
         twi_driving_step(engine);
+        if (engine->life.is_shared) twi_waiters_turn(engine);
         has_more = twi_queue_run_own(engine, ANSWERS_AT_ONCE);
     }
     take_queue(engine, -1);

@@ -1,5 +1,6 @@
 /* second.h -- the second thread of an engine that has its own threads. It drives the calls that wait for Redis, and
- * calls `done` of those that name no queue, one after the other.
+ * calls `done` of those that name no queue, one after the other. In a shared engine it also looks at the waiters of its
+ * process.
  * Always true: an engine that never waits has none, nor has one that its host drives. It runs from the first call that
  * waits until the engine closes. Its signals are blocked. */
 #ifndef TWI_CORE_SECOND_H

@@ -9,7 +9,7 @@ const struct twi_tuning *twi_port_tuning(const tw_engine *engine) {
 }
 
 bool twi_port_is_closing(const tw_engine *engine) {
-    return engine->turn.closing;
+    return engine->turn.closing || twi_load_relaxed(&engine->turn.leaves_redis);
 }
 
 int64_t twi_port_wall_ms(tw_engine *engine) {
@@ -52,7 +52,11 @@ void twi_port_random(tw_engine *engine, void *out, size_t size) {
 }
 
 const char *twi_port_engine_id(tw_engine *engine) {
-    return engine->here->remote.id;
+    return engine->in_redis.id;
+}
+
+void *twi_port_estate(const tw_engine *engine) {
+    return engine->in_redis.estate;
 }
 
 /* ---- waiting and waking ---- */

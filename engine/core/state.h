@@ -1,8 +1,9 @@
 /* state.h -- the engine: owner of the arena, the clock, the families and the turn. As a rule a process has one.
  *
  * The TURN is the background work, in bounded rounds of clock, roll-over (rollover.c), sync (through port/) and
- * reclamation. One thread at a time owns the turn (turn.owned): the background thread, or, in a host-driven engine, the
- * thread that calls tw_turn(), tw_flush() or tw_close().
+ * reclamation. One thread at a time owns the turn (turn_owner.h): the background thread, or, in a host-driven engine,
+ * the thread that calls tw_turn(), tw_flush() or tw_close(). In an engine that processes share, one process makes the
+ * turns (leader.h).
  * Always true: only the owner of the turn touches what is owned by the turn. A user's hook runs inside a turn and never
  * inside a section. */
 #ifndef TWI_CORE_STATE_H
@@ -27,6 +28,7 @@
 #define TWI_WORK_AHEAD 65536u
 
 struct twi_restore;
+struct twi_processes;
 
 struct tw_engine {
     /* set before sharing, then read by all */
@@ -43,9 +45,13 @@ struct tw_engine {
     alignas(TWI_LINE_BYTES) struct twi_near_ring near_ring;
     struct twi_note notes[TWI_NOTES]; /* indexed by the line of the cell (overshoot.h) */
     struct twi_peers peers;
+    struct twi_in_redis in_redis; /* remote.h */
     struct twi_report report;
+    struct twi_flushes flushes;
     struct twi_event_count given_back; /* a refund was made in this process (tw_acquire_wait()) */
     struct twi_turn_state turn;
+
+    struct twi_leader leader; /* of a shared engine */
 
     /* opening and closing families */
     struct twi_roster roster;
@@ -56,14 +62,19 @@ struct tw_engine {
     struct twi_leases leases;    /* leases of hard limits (limit/lease.h) */
 
     /* set before sharing */
-    tw_options options;    /* strings are copies */
-    struct twi_here *here; /* what belongs to this process; never NULL */
+    tw_options options;              /* strings are copies */
+    struct twi_here *here;           /* what belongs to this process; never NULL */
+    struct twi_processes *processes; /* that share it (processes.h); NULL: it is not shared */
 };
 
-/* Returns true if a thread owns the turn. It is for checks of functions that only the owner may call. The engine does
- * not note which thread that is. */
+/* Returns true if a thread owns the turn. It is for checks of functions that only the owner may call. */
 TWI_INLINE bool twi_turn_is_owned(const tw_engine *engine) {
-    return twi_load_relaxed(&engine->turn.owned);
+    return twi_load_relaxed(&engine->turn.owned) != 0;
+}
+
+/* The process whose threads may count in the engine; 0 means more than one (epoch.h). */
+TWI_INLINE uint32_t twi_engine_process(const tw_engine *engine) {
+    return engine->life.is_shared ? 0 : twi_process_number();
 }
 
 /* Returns how many increments the thread (or all threads that share its shard) had counted before. */

@@ -60,7 +60,9 @@ void twi_waiter_add(struct twi_operation *operation, enum twi_look (*look)(struc
     struct twi_calls *calls = operation->engine->here->calls;
     operation->wait.look = look;
     tw_engine *engine = operation->engine;
-    if (put_back(calls, operation)) twi_port_wake(engine); /* the turn may sleep for longer than it can wait */
+    if (!put_back(calls, operation)) return;
+    twi_port_wake(engine); /* the turn may sleep for longer than it can wait */
+    if (engine->life.is_shared) twi_queue_wake_own(engine);
 }
 
 /* Returns the next waiter that is due, out of the list. Returns NULL if there is none among the `*left` that may still
@@ -85,8 +87,10 @@ static struct twi_operation *take_due(tw_engine *engine, const struct spent *spe
     return due;
 }
 
-/* When the turn has to look again. */
-static void plan(struct twi_calls *calls, int64_t now_ms, bool is_cut) {
+/* When to look again. What another process does wakes no thread here, so a waiter that it may end is looked at in each
+ * tick. */
+static void plan(tw_engine *engine, int64_t now_ms, bool is_cut) {
+    struct twi_calls *calls = engine->here->calls;
     int64_t next_ms = is_cut ? now_ms : INT64_MAX;
     twi_calls_lock();
     uint32_t left = WALK_TURN;
@@ -94,6 +98,8 @@ static void plan(struct twi_calls *calls, int64_t now_ms, bool is_cut) {
     for (const struct twi_operation *each = calls->waiters.first; each != NULL && left-- != 0; each = each->next) {
         if (each->wait.look_ms < next_ms) next_ms = each->wait.look_ms;
         calls->looks_each_turn = calls->looks_each_turn || each->wait.each_turn;
+        bool may_end = engine->life.is_shared && (each->wait.each_turn || each->wait.wakes);
+        if (may_end && next_ms > now_ms + TWI_TICK_MS) next_ms = now_ms + TWI_TICK_MS;
     }
     if (calls->waiters.count > WALK_TURN && next_ms > now_ms + LOOK_MS) next_ms = now_ms + LOOK_MS;
     twi_store_relaxed(&calls->look_ms, next_ms);
@@ -113,10 +119,9 @@ static uint32_t count(const struct twi_calls *calls) {
     return waiters < WALK_TURN ? waiters : WALK_TURN;
 }
 
-void twi_waiters_turn(tw_engine *engine) {
-    twi_check(twi_turn_is_owned(engine));
+static void look_at_waiters(tw_engine *engine) {
     struct twi_calls *calls = engine->here->calls;
-    int64_t now_ms = engine->turn.mono_ms;
+    int64_t now_ms = twi_clock_mono_ms(&engine->clock);
     uint32_t given_back = twi_event_count_value(&engine->given_back);
     bool refunded = given_back != calls->given_back;
     if (!refunded && !calls->looks_each_turn && twi_load_relaxed(&calls->look_ms) > now_ms) return;
@@ -138,7 +143,19 @@ void twi_waiters_turn(tw_engine *engine) {
         }
         end(operation, found, calls);
     }
-    plan(calls, now_ms, looks == TWI_WAITERS_TURN);
+    plan(engine, now_ms, looks == TWI_WAITERS_TURN);
+}
+
+void twi_waiters_turn(tw_engine *engine) {
+    struct twi_calls *calls = engine->here->calls;
+    /* In a shared engine the leader's turn and the second thread may come here at once. */
+    if (twi_swap_acqrel(&calls->is_looked_at, true)) return; /* AN9, pairs with AN10 */
+    /* Another process may have stopped the engine. In a private one tw_stop() has ended them. */
+    if (engine->life.is_shared && twi_load_acquire(&engine->life.stopped))
+        twi_waiters_stop(engine);
+    else
+        look_at_waiters(engine);
+    twi_store_release(&calls->is_looked_at, false); /* AN10 */
 }
 
 void twi_waiters_stop(tw_engine *engine) {

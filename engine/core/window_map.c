@@ -174,7 +174,44 @@ static void announce(struct tw_family *family, struct twi_generation *generation
     struct twi_arena *arena = &family->engine->arena;
     uint32_t line = twi_arena_line(arena, generation), older;
     twi_push(&family->arrivals, line, older, twi_store_relaxed(&generation->next_arrival, older));
+    TWI_RACE_POINT(window_announced_not_news);
     twi_agenda_notify(family);
+}
+
+void twi_window_visit_entered(struct tw_family *family, void (*visit)(void *ctx, struct twi_generation *generation),
+                              void *ctx) {
+    const struct twi_arena *arena = &family->engine->arena;
+    uint64_t word = twi_load_acquire(&family->map); /* W6 */
+    struct map *map = twi_arena_at(arena, MAP_LINE(word));
+    for (uint32_t i = 0; word != 0 && i < map->capacity; i++) {
+        uint64_t slot = twi_load_acquire(&map->slots[i]); /* W4 */
+        if (slot > MAP_GONE) visit(ctx, twi_arena_at(arena, (uint32_t)slot));
+    }
+}
+
+struct entered {
+    const struct twi_generation *wanted;
+    bool is_there;
+};
+static void compare(void *ctx, struct twi_generation *generation) {
+    struct entered *entered = ctx;
+    entered->is_there |= generation == entered->wanted;
+}
+
+bool twi_window_is_arriving(struct tw_family *family, const struct twi_generation *generation) {
+    const struct twi_arena *arena = &family->engine->arena;
+    uint32_t wanted = twi_arena_line(arena, generation), line = twi_load_acquire(&family->arrivals);
+    while (line != 0 && line != wanted) line = twi_load_relaxed(&twi_generation_at(arena, line)->next_arrival);
+    return line != 0;
+}
+
+bool twi_window_heal(struct tw_family *family, struct twi_generation *generation) {
+    /* A window that is not in the map any more was known to the turn, or nobody has ever seen it. */
+    struct entered entered = {generation, generation->turn.known};
+    if (!entered.is_there) twi_window_visit_entered(family, compare, &entered);
+    if (!entered.is_there) return false;
+    if (!generation->turn.announced && !twi_window_is_arriving(family, generation)) announce(family, generation);
+    return true;
 }
 
 /* Enters the generation into the map. Returns the generation that the map has in the end. Returns NULL if there is
@@ -201,12 +238,17 @@ static struct twi_generation *enter(struct tw_family *family, struct twi_generat
         if (mine == NULL && (mine = make(ctx)) == NULL) return NULL;
         uint64_t slot = (uint64_t)start_tag(start_ms) << 32 | twi_arena_line(arena, mine), found = TWI_SLOT_EMPTY;
         TWI_RACE_POINT(window_made_not_entered);
+        struct twi_thread *self = twi_thread_self;
+        bool says = twi_thread_has_slot(self);
+        if (says) (void)twi_marking_begin(self, family->engine, mine, &mine->overflow);
         if (twi_cas_acqrel(&map->slots[at], &found, slot)) { /* W5, pairs with W4 */
             (void)twi_add_relaxed(&map->used, 1);
             TWI_RACE_POINT(window_entered_not_announced);
             announce(family, mine);
+            if (says) twi_marking_end(self, NULL);
             return mine;
         }
+        if (says) twi_marking_end(self, NULL);
     }
 }
 

@@ -7,6 +7,14 @@
 /* Gives a replaced map to the turn, which frees it when no thread can see it any more. */
 void twi_window_map_retire(tw_engine *engine, uint32_t line);
 
+/* Shows every generation of the map, also those that are dropped. Called by the turn. */
+void twi_window_visit_entered(struct tw_family *family, void (*visit)(void *ctx, struct twi_generation *generation),
+                              void *ctx);
+/* The turn calls these two. The first returns true if the generation is in the list of arrivals. The second announces a
+ * generation whose thread ended while it entered it. It returns false if the thread has not entered it. */
+bool twi_window_is_arriving(struct tw_family *family, const struct twi_generation *generation);
+bool twi_window_heal(struct tw_family *family, struct twi_generation *generation);
+
 /* Returns the generation of a window. NULL means that it does not exist here. Call it inside a section. */
 struct twi_generation *twi_window_find(struct tw_family *family, int64_t start_ms);
 /* Returns the generation that contains a moment, if it exists here. Only the clock's moment becomes `current`. If event

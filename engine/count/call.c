@@ -22,6 +22,7 @@ TWI_INLINE tw_status check_key(const struct tw_family *family, tw_key key) {
 
 tw_status twi_call_look(tw_engine *engine) {
     twi_clock_look(&engine->clock);
+    (void)twi_epoch_look_at_users();
     return TW_OK;
 }
 
@@ -38,7 +39,7 @@ tw_status twi_call_begin_hashed(struct twi_call *call, struct tw_family *family,
     tw_status status = check_key(family, key);
     if (twi_unlikely(status != TW_OK)) return status;
     call->self = twi_thread_here();
-    if (twi_unlikely(call->self == NULL)) return twi_refuse_for(TWI_WHY_THREAD);
+    if (twi_unlikely(call->self == NULL)) return twi_refuse_for(twi_thread_why());
     call->family = family;
     call->engine = family->engine;
     if (twi_unlikely(twi_load_relaxed(&call->engine->life.broken))) return twi_refuse(TW_ERR_FORKED, NULL);

@@ -15,17 +15,28 @@
 /* How many compare-and-swaps are lost to other threads in that time. */
 #define DETECT_LOSSES 16u
 
-enum { REQUEST_NONE = 0, REQUEST_BEING_WRITTEN = 1 };
+/* While a thread writes a request, the word is the number of the thread. No line of a generation is 0. */
+enum { REQUEST_NONE = 0 };
 
 void twi_contention_request(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                             int64_t limit) {
     uint64_t nothing = REQUEST_NONE;
-    if (twi_load_relaxed(&engine->stripes.of) != REQUEST_NONE ||
-        !twi_cas_acqrel(&engine->stripes.of, &nothing, REQUEST_BEING_WRITTEN))
-        return; /* the turn has not seen the last request yet; a cell that is still contended requests stripes again */
-    twi_store_relaxed(&engine->stripes.limit, limit);
-    uint64_t word = (uint64_t)twi_arena_line(&engine->arena, generation) << 32 | twi_arena_line(&engine->arena, cell);
-    twi_store_release(&engine->stripes.of, word); /* S5, pairs with S6 */
+    /* If the turn has not seen the last request yet, a cell that is still contended requests stripes again. */
+    if (twi_load_relaxed(&engine->stripes.of) != REQUEST_NONE) return;
+    void *outer = twi_marking_begin(twi_thread_self, engine, generation, cell);
+    if (twi_cas_acqrel(&engine->stripes.of, &nothing, twi_thread_any_number(twi_thread_self))) {
+        TWI_RACE_POINT(request_claimed_not_written);
+        twi_store_relaxed(&engine->stripes.limit, limit);
+        uint64_t word =
+            (uint64_t)twi_arena_line(&engine->arena, generation) << 32 | twi_arena_line(&engine->arena, cell);
+        twi_store_release(&engine->stripes.of, word); /* S5, pairs with S6 */
+    }
+    twi_marking_end(twi_thread_self, outer);
+}
+
+void twi_contention_heal(tw_engine *engine, uint32_t number) {
+    uint64_t found = number;
+    (void)twi_cas_acqrel(&engine->stripes.of, &found, REQUEST_NONE);
 }
 
 static void begin_detection(tw_engine *engine, struct twi_cell *cell, struct twi_thread *self) {
@@ -101,6 +112,15 @@ static bool may_stripe(tw_engine *engine, struct twi_generation *generation, str
     return use.used < use.most - use.most / 8;
 }
 
+static void finish_stripes(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta,
+                           int64_t limit) {
+    freeze_local(cell, meta, twi_stripes_of(cell, meta), limit);
+    /* An adder that has counted in `local` and then finds it frozen sets no mark. It leaves the mark to the turn
+     * (dirty.c). */
+    if (generation->synced) twi_dirty_owe(engine, generation, cell, meta);
+    twi_port_count(engine, striped, 1);
+}
+
 bool twi_contention_make_stripes(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                                  int64_t limit) {
     struct twi_arena *arena = &engine->arena;
@@ -110,6 +130,8 @@ bool twi_contention_make_stripes(tw_engine *engine, struct twi_generation *gener
         return false; /* the word contains the lease of the cell */
     if (twi_load_relaxed(&generation->phase) >= TWI_SEALING) return false;
     uint64_t meta = twi_load_relaxed(&cell->meta);
+    bool is_begun = (meta & TWI_META_STRIPED) != 0 && !twi_cell_is_frozen(cell); /* by a thread that ended meanwhile */
+    if (is_begun) finish_stripes(engine, generation, cell, meta, limit);
     if (!may_stripe(engine, generation, cell, meta, limit)) return false;
     uint32_t count = UINT32_C(1) << engine->stripes.log2;
     uint32_t lines = twi_arena_round(1 + count), line = twi_piece_take(arena, generation, lines);
@@ -119,22 +141,19 @@ bool twi_contention_make_stripes(tw_engine *engine, struct twi_generation *gener
     stripes->lines = lines;
     stripes->limit = limit;
     stripes->older = generation->turn.striped;
+    twi_fence_compiler(); /* if this thread ends in between, the piece leaks (table.h) */
     generation->turn.striped = line;
     generation->turn.striped_cells++;
     twi_store_release(&cell->stripes, (int64_t)line - twi_arena_line(arena, cell)); /* S1, pairs with S2 */
     meta = twi_or_acqrel(&cell->meta, TWI_META_STRIPED) | TWI_META_STRIPED;
     TWI_RACE_POINT(striped_local_open);
-    freeze_local(cell, meta, stripes, limit);
-    /* An adder that has counted in `local` and then finds it frozen sets no mark. It leaves the mark to the turn
-     * (dirty.c). */
-    if (generation->synced) twi_dirty_owe(engine, generation, cell, meta);
-    twi_port_count(engine, striped, 1);
+    finish_stripes(engine, generation, cell, meta, limit);
     return true;
 }
 
 void twi_contention_turn(tw_engine *engine) {
     uint64_t word = twi_load_acquire(&engine->stripes.of); /* S6 */
-    if (word <= REQUEST_BEING_WRITTEN) return;
+    if (word >> 32 == 0) return;
     (void)twi_contention_make_stripes(engine, twi_arena_at(&engine->arena, (uint32_t)(word >> 32)),
                                       twi_arena_at(&engine->arena, (uint32_t)word),
                                       twi_load_relaxed(&engine->stripes.limit));
@@ -143,6 +162,5 @@ void twi_contention_turn(tw_engine *engine) {
 
 void twi_contention_forget(tw_engine *engine, const struct twi_generation *generation) {
     uint64_t word = twi_load_acquire(&engine->stripes.of); /* S6 */
-    if (word > REQUEST_BEING_WRITTEN && (uint32_t)(word >> 32) == twi_arena_line(&engine->arena, generation))
-        twi_store_release(&engine->stripes.of, REQUEST_NONE);
+    if (word >> 32 == twi_arena_line(&engine->arena, generation)) twi_store_release(&engine->stripes.of, REQUEST_NONE);
 }

@@ -45,6 +45,9 @@ TWI_COLD void twi_contention_detect_acquire(tw_engine *engine, struct twi_genera
  * turn. */
 void twi_contention_request(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, int64_t limit);
 
+/* Called by the turn. Drops a request that the thread with this number wrote when it ended. */
+void twi_contention_heal(tw_engine *engine, uint32_t number);
+
 /* Makes the stripes that were requested. */
 void twi_contention_turn(tw_engine *engine);
 /* Called when no thread can reach this generation any more. It drops a request for that generation. */

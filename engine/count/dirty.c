@@ -11,7 +11,7 @@
  * marks it again. tw_flush() waits one grace period before it collects, so it sees every add that returned before it
  * (trap E10).
  * A thread may end between two marks. Its slot names the counter, and a `listed` word has the number of the thread that
- * pushes the member. So the turn can finish the marks (twi_dirty_heal), and nobody waits for them for ever.
+ * pushes the member. So the turn can finish the marks (turn/heal.c), and nobody waits for them for ever.
  * Each member of a list has a `listed` word. The collector clears this word before it reads the content of the member.
  * So a later change of the content lists the member again.
  * The turn uses lists of its own for its marks (twi_dirty_owe). Otherwise an adder that stalls between `listed` and
@@ -21,21 +21,10 @@
 #include "engine/base/push.h"
 #include "engine/core/state.h"
 #include "engine/core/family.h"
-
-/* Returns true if this thread is the one that pushes the member. Its number in the flag shows that, also if the thread
- * ends before the push (D11). */
-static bool claim(_Atomic uint16_t *listed) {
-    uint16_t own = twi_thread_number(twi_thread_self), none = 0;
-    while (!twi_cas_acqrel(listed, &none, own)) { /* D3, pairs with D4 */
-        /* D10. A failed comparison only reads. This writes, so that a later D4 sees what this thread has marked. */
-        if (twi_or_acqrel(listed, 0) != 0) return false;
-        none = 0;
-    }
-    return true;
-}
+#include "engine/table/packed.h"
 
 static void list_generation(tw_engine *engine, struct twi_generation *generation) {
-    if (!claim(&generation->marks.listed)) return;
+    if (!twi_thread_claim(&generation->marks.listed)) return;
     TWI_RACE_POINT(window_listed_not_pushed);
     uint32_t line = twi_arena_line(&engine->arena, generation), head;
     twi_push(&engine->collector.marked, line, head, generation->marks.next = head); /* D7, pairs with D8 */
@@ -54,7 +43,7 @@ void twi_dirty_list(tw_engine *engine, struct twi_generation *generation, struct
         struct twi_chunk *chunk = twi_cell_chunk(cell, meta);
         set_bit(chunk, meta);
         TWI_RACE_POINT(bit_set_chunk_not_listed);
-        if (claim(&chunk->listed)) {
+        if (twi_thread_claim(&chunk->listed)) {
             TWI_RACE_POINT(chunk_listed_not_pushed);
             uint32_t line = twi_arena_line(&engine->arena, chunk), head;
             twi_push(&generation->marks.chunks, line, head, chunk->next_marked = head); /* D7, pairs with D8 */
@@ -64,16 +53,14 @@ void twi_dirty_list(tw_engine *engine, struct twi_generation *generation, struct
 }
 
 void twi_dirty_mark(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {
-    struct twi_marking *marking = &twi_thread_slot(twi_thread_self)->marking;
-    struct twi_cell *outer = twi_load_relaxed(&marking->cell); /* the caller may have begun with the same counter */
-    twi_dirty_begin(twi_thread_self, engine, generation, cell);
-    uint64_t word = twi_or_acqrel(&cell->local, TWI_DIRTY); /* D1, pairs with D2 */
+    void *outer = twi_marking_begin(twi_thread_self, engine, generation, cell); /* the caller may have begun, too */
+    uint64_t word = twi_or_acqrel(&cell->local, TWI_DIRTY);                     /* D1, pairs with D2 */
     /* If DIRTY was set, another thread marks it. If FROZEN was set, sealing looks at every counter itself. */
     if ((word & (TWI_DIRTY | TWI_FROZEN)) == 0) {
         TWI_RACE_POINT(dirty_not_marked);
         twi_dirty_list(engine, generation, cell, meta);
     }
-    twi_store_release(&marking->cell, outer); /* D9 */
+    twi_marking_end(twi_thread_self, outer);
 }
 
 /* ---- marks of threads that have ended ---- */
@@ -84,7 +71,7 @@ static bool is_in(tw_engine *engine, uint32_t line, const struct twi_chunk *chun
     return line != 0;
 }
 
-/* If the thread with that number has claimed a member and not pushed it, nobody else will. */
+/* If the thread with that number has claimed a member and not pushed it, nobody else will (D11). */
 static void take_claims_back(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta,
                              uint32_t number) {
     twi_dirty_take_marked(engine); /* a generation that was pushed has no number after that */
@@ -97,16 +84,18 @@ static void take_claims_back(tw_engine *engine, struct twi_generation *generatio
         (void)twi_swap_acqrel(&chunk->listed, 0);                           /* D4 */
 }
 
-void twi_dirty_heal(tw_engine *engine) {
+void twi_dirty_heal(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint32_t number) {
     twi_check(twi_turn_is_owned(engine));
-    struct twi_thread_slot *slot;
-    for (uint32_t number = 0; (slot = twi_thread_next_ended(engine, &number)) != NULL; twi_thread_let_go(slot)) {
-        struct twi_generation *generation = twi_load_relaxed(&slot->marking.generation);
-        struct twi_cell *cell = twi_load_relaxed(&slot->marking.cell);
-        uint64_t meta = twi_load_relaxed(&cell->meta);
-        take_claims_back(engine, generation, cell, meta, number);
-        twi_dirty_owe(engine, generation, cell, meta);
-    }
+    if (!generation->synced) return;
+    uint64_t meta = twi_load_relaxed(&cell->meta);
+    take_claims_back(engine, generation, cell, meta, number);
+    twi_dirty_owe(engine, generation, cell, meta);
+}
+
+static void owe_chunk(tw_engine *engine, struct twi_generation *generation, struct twi_chunk *chunk) {
+    if (twi_load_relaxed(&chunk->owed) != 0) return;
+    twi_store_relaxed(&chunk->owed, TWI_CHUNK_OWED | generation->turn.owed);
+    generation->turn.owed = twi_arena_line(&engine->arena, chunk);
 }
 
 void twi_dirty_owe(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {
@@ -115,11 +104,41 @@ void twi_dirty_owe(tw_engine *engine, struct twi_generation *generation, struct 
     } else {
         struct twi_chunk *chunk = twi_cell_chunk(cell, meta);
         set_bit(chunk, meta);
-        if (twi_load_relaxed(&chunk->owed) == 0) {
-            twi_store_relaxed(&chunk->owed, TWI_CHUNK_OWED | generation->turn.owed);
-            generation->turn.owed = twi_arena_line(&engine->arena, chunk);
-        }
+        owe_chunk(engine, generation, chunk);
     }
+    twi_dirty_pend(engine, generation);
+}
+
+bool twi_dirty_may_be_sent(struct twi_generation *generation) {
+    uint32_t phase = twi_load_relaxed(&generation->phase);
+    if (!generation->synced || phase == TWI_DROPPED) return false;
+    const struct twi_packed *packed = twi_packed_of(&generation->family->engine->arena, generation);
+    return packed == NULL || (phase < TWI_HISTORY && packed->table != TWI_TABLE_GOING);
+}
+
+static void owe_listed(tw_engine *engine, struct twi_generation *generation, uint32_t line) {
+    while (line != 0) {
+        struct twi_chunk *chunk = twi_arena_at(&engine->arena, line);
+        line = chunk->next_marked;
+        (void)twi_swap_acqrel(&chunk->listed, 0); /* D4 */
+        owe_chunk(engine, generation, chunk);
+    }
+}
+
+void twi_dirty_owe_listed(tw_engine *engine, struct twi_generation *generation) {
+    twi_check(twi_turn_is_owned(engine) && twi_dirty_may_be_sent(generation));
+    uint32_t taken = generation->turn.taken;
+    generation->turn.taken = 0;
+    owe_listed(engine, generation, taken);
+    owe_listed(engine, generation, twi_swap_acqrel(&generation->marks.chunks, 0)); /* D8 */
+    twi_dirty_pend(engine, generation);
+}
+
+void twi_dirty_unlist(tw_engine *engine, struct twi_generation *generation, struct twi_chunk *chunk) {
+    twi_check(twi_turn_is_owned(engine));
+    (void)twi_swap_acqrel(chunk != NULL ? &chunk->listed : &generation->marks.listed, 0); /* D4 */
+    if (!twi_dirty_may_be_sent(generation)) return;
+    if (chunk != NULL) owe_chunk(engine, generation, chunk);
     twi_dirty_pend(engine, generation);
 }
 

@@ -170,7 +170,7 @@ static void walk_held(const struct walk *walk) {
 tw_status twi_walk(tw_family *family, int64_t unix_ms, const struct twi_walker *walker) {
     tw_engine *engine = family->engine;
     struct twi_thread *self = twi_thread_here();
-    if (self == NULL) return twi_refuse_for(TWI_WHY_THREAD);
+    if (self == NULL) return twi_refuse_for(twi_thread_why());
     if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
     if (twi_load_relaxed(&engine->life.stopped) && !self->in_hook && !walker->at_end)
         return twi_refuse(TW_ERR_CLOSED, NULL);

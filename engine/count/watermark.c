@@ -13,7 +13,7 @@ tw_status tw_close_until(tw_family *family, int64_t unix_ms) {
     if (family->kind.is_gcra) return twi_refuse_for(TWI_WHY_GCRA);
     if (!twi_calendar_holds(unix_ms)) return twi_refuse_for(TWI_WHY_TIME);
     if (twi_thread_here() == NULL)
-        return twi_refuse(TW_ERR_MEMORY, NULL); /* this call also renews the engine in a forked child */
+        return twi_refuse_for(twi_thread_why()); /* this call also renews the engine in a forked child */
     if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
     if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     int64_t now_ms = twi_clock_read(&engine->clock), ahead_ms = twi_load_relaxed(&family->policy.earliness_ms);

@@ -184,7 +184,7 @@ tw_status tw_acquire_all(const tw_claim *claims, size_t count, tw_verdict *verdi
         if (status != TW_OK) return status;
     }
     struct twi_thread *self = twi_thread_here();
-    if (self == NULL) return twi_refuse_for(TWI_WHY_THREAD);
+    if (self == NULL) return twi_refuse_for(twi_thread_why());
     put_in_order(&order);
     tw_status status = look_at_all(&order, self, verdict);
     if (status == TW_OK) status = take_all(&order, self, verdict);

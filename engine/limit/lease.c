@@ -51,12 +51,18 @@ static struct twi_lease *lease_of(const struct twi_call *call, const struct twi_
 
 void twi_lease_list(tw_engine *engine, struct twi_lease *lease) {
     twi_check(lease->generation != 0);
+    struct twi_thread *self = twi_thread_self;
+    void *outer = twi_marking_begin(self, engine, twi_arena_at(&engine->arena, lease->generation),
+                                    twi_arena_at(&engine->arena, lease->cell));
     /* J5, pairs with J6, so the thread that clears it sees all earlier changes. A plain load is not enough, because it
      * could show the value from before J6. */
-    if (twi_swap_acqrel(&lease->listed, 1) != 0) return;
-    uint32_t line = twi_arena_line(&engine->arena, lease), older;
-    /* J7, pairs with J8 in twi_lease_stores_sort() */
-    twi_push(&engine->leases.requested, line, older, twi_store_relaxed(&lease->next_requested, older));
+    if (twi_thread_claim(&lease->listed)) {
+        TWI_RACE_POINT(lease_claimed_not_pushed);
+        uint32_t line = twi_arena_line(&engine->arena, lease), older;
+        /* J7, pairs with J8 in twi_lease_stores_sort() */
+        twi_push(&engine->leases.requested, line, older, twi_store_relaxed(&lease->next_requested, older));
+    }
+    twi_marking_end(self, outer);
 }
 
 static void request(tw_engine *engine, struct twi_lease *lease, int64_t n) {
@@ -85,8 +91,12 @@ static bool is_away(const struct twi_call *call, const struct twi_place *place) 
  * Redis. */
 static void put_back(tw_engine *engine, struct twi_lease *lease, int64_t n) {
     twi_check(n > 0);
+    void *outer = twi_marking_begin(twi_thread_self, engine, twi_arena_at(&engine->arena, lease->generation),
+                                    twi_arena_at(&engine->arena, lease->cell));
     (void)twi_add_acqrel(&lease->left, n); /* J11, pairs with J12 */
+    TWI_RACE_POINT(units_put_back_not_listed);
     twi_lease_list(engine, lease);
+    twi_marking_end(twi_thread_self, outer);
 }
 
 /* Called if the lease has too few units. Decides whether n units can still be drawn. */

@@ -25,6 +25,9 @@ struct twi_lease_membership {
     bool is_held;                      /* the store's `holding` counts the lease */
 };
 
+/* In `raised` while `drawn` is raised. If the process ends there, the next one makes the stamp (lease_stores.c). */
+#define TWI_LEASE_RAISING UINT64_MAX
+
 /* The part of a lease that only the turn reads and writes. Times are of the monotonic clock. */
 struct twi_lease_turn {
     struct twi_lease_membership in;
@@ -63,12 +66,12 @@ struct twi_lease {
     _Atomic int64_t reported_spent;  /* units spent by all engines together, according to the last reply */
     _Atomic int64_t reported_ms;     /* the monotonic time of that reply, << 1 | 1; 0: there was no reply yet */
     _Atomic uint32_t next_requested; /* the next lease of the list that callers make for the turn */
-    _Atomic uint8_t listed;          /* that list contains the lease */
-    _Atomic uint8_t warm;            /* tw_lease_warm(): an idle lease keeps its units until a call spends one */
+    _Atomic uint16_t listed; /* that list contains the lease, or will: the number of the thread that pushes it */
+    _Atomic uint8_t warm;    /* tw_lease_warm(): an idle lease keeps its units until a call spends one */
     _Atomic uint8_t awaits_first_grant; /* the engine's awaiting_first_grant counts the lease */
-    _Atomic uint8_t refunded;           /* a refund has put units into `left` */
     struct twi_attached attached;       /* the link in the generation's list; set before the lease is shared */
     uint32_t generation, cell;          /* line numbers in the arena */
+    _Atomic uint8_t refunded;           /* a refund has put units into `left` */
     _Atomic int64_t stranded;           /* units in leases of dead engines; callers read it */
     struct twi_lease_turn turn;
 };

@@ -3,7 +3,6 @@
 
 #include "engine/core/store_map.h"
 
-#define BUSY UINT64_C(1) /* line 0 is never a generation */
 /* how many intervals after sealing the counts of the other engines are in Redis, if they arrive at all */
 #define SETTLED_INTERVALS 2
 #define PATIENCE_MS INT64_C(5000) /* after that time, the turn waits for a total for this long */
@@ -30,10 +29,15 @@ void twi_overshoot_note(struct tw_family *family, struct twi_generation *generat
     if (of != 0 && of != own) return;
     /* The note keeps the greatest limit of all calls, because each caller was promised at most its own limit. */
     int64_t noted = of == own ? twi_load_relaxed(&note->limit) : 0;
-    if (noted >= limit || !twi_cas_acqrel(&note->of, &of, BUSY)) return;
-    TWI_RACE_POINT(note_taken_not_written);
-    twi_store_relaxed(&note->limit, limit);
-    twi_store_release(&note->of, own); /* O2 */
+    if (noted >= limit) return;
+    void *outer = twi_marking_begin(twi_thread_self, engine, generation, cell);
+    /* While a thread writes the note, the note has the number of the thread. No line of a generation is 0. */
+    if (twi_cas_acqrel(&note->of, &of, twi_thread_any_number(twi_thread_self))) {
+        TWI_RACE_POINT(note_taken_not_written);
+        twi_store_relaxed(&note->limit, limit);
+        twi_store_release(&note->of, own); /* O2 */
+    }
+    twi_marking_end(twi_thread_self, outer);
 }
 
 /* ---- the turn ---- */
@@ -46,7 +50,7 @@ static struct twi_cell *cell_of(const struct twi_arena *arena, uint64_t of) {
     return twi_arena_at(arena, (uint32_t)of);
 }
 static bool is_of(const struct twi_arena *arena, uint64_t of, const struct twi_generation *generation) {
-    return of != 0 && of >> 32 == twi_arena_line(arena, generation);
+    return of >> 32 == twi_arena_line(arena, generation);
 }
 
 static int64_t settled_ms(const tw_engine *engine, const struct twi_generation *generation) {
@@ -101,6 +105,13 @@ static void let_go(struct twi_note *note) {
     twi_store_release(&note->of, 0); /* O2 */
 }
 
+/* Nobody knows whether its limit was already written. The next call near the limit makes a note again. */
+void twi_overshoot_heal(tw_engine *engine, const struct twi_generation *generation, const struct twi_cell *cell,
+                        uint32_t number) {
+    struct twi_note *note = &engine->notes[(uint32_t)name_of(&engine->arena, generation, cell) % TWI_NOTES];
+    if (twi_load_acquire(&note->of) == number) let_go(note); /* O1 */
+}
+
 /* Redis's total contains the units of this engine that Redis had acknowledged at that time, and the units that the
  * other engines had sent. */
 static void observe_all(tw_engine *engine, struct twi_generation *generation) {
@@ -142,7 +153,7 @@ size_t twi_overshoot_requests(tw_engine *engine, struct twi_item *items, size_t 
         }
         uint64_t of = twi_load_acquire(&note->of); /* O1 */
         note->requests = false;
-        if (of == 0 || of == BUSY) continue;
+        if (of >> 32 == 0) continue;
         struct twi_generation *generation = twi_arena_at(&engine->arena, (uint32_t)(of >> 32));
         if (twi_load_relaxed(&generation->phase) != TWI_DRAINED)
             continue; /* otherwise the table may already be freed (history.c) */

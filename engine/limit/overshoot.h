@@ -36,6 +36,9 @@ TWI_INLINE void twi_overshoot_check(struct tw_family *family, struct twi_generat
 bool twi_overshoot_measure(tw_engine *engine, struct twi_generation *generation, bool ends);
 /* Fills `items` with at most `room` requests for Redis. */
 size_t twi_overshoot_requests(tw_engine *engine, struct twi_item *items, size_t room);
+/* Called when the thread with this number ended while it may have written the note of this counter. Drops the note. */
+void twi_overshoot_heal(tw_engine *engine, const struct twi_generation *generation, const struct twi_cell *cell,
+                        uint32_t number);
 /* Called when no thread can reach this generation any more. Clears its notes. */
 void twi_overshoot_forget(tw_engine *engine, const struct twi_generation *generation);
 /* Called in a forked child, which has no counters. */

@@ -6,6 +6,7 @@
  * pieces were given back meanwhile, they become the run. A thread that finds no piece gathers the runs of all sizes. */
 #include "engine/memory/arena.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -63,6 +64,10 @@ void twi_arena_unmake(struct twi_arena *arena) {
     if (arena->map != NULL) munmap(arena->map, arena->map_bytes);
     arena->base = NULL;
     arena->map = NULL;
+}
+
+void twi_arena_leave(const struct twi_arena *arena) {
+    (void)munmap(arena->map, arena->map_bytes);
 }
 
 /* ---- the reserve ---- */
@@ -398,6 +403,25 @@ bool twi_arena_open_pages(void *pages, size_t bytes) {
 
 void twi_arena_unshare_pages(void *shared, size_t bytes) {
     (void)mmap(shared, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
+
+void *twi_arena_block(size_t bytes, bool is_shared) {
+    const size_t unit = 2 * TWI_LINE_BYTES;
+    if (!is_shared) {
+        bytes = (bytes + unit - 1) & ~(unit - 1); /* C11 requires a multiple of the alignment */
+        void *block = aligned_alloc(unit, bytes);
+        return block != NULL ? memset(block, 0, bytes) : NULL;
+    }
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED) return NULL;
+    (void)madvise(map, bytes, MADV_DONTDUMP);
+    return map;
+}
+void twi_arena_give_block(void *block, size_t bytes, bool is_shared) {
+    if (!is_shared)
+        free(block);
+    else if (block != NULL)
+        (void)munmap(block, bytes);
 }
 
 int64_t twi_arena_bytes_used(const struct twi_arena *arena) {

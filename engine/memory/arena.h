@@ -72,6 +72,8 @@ bool twi_arena_make(struct twi_arena *arena, uint64_t bytes_max);
 /* Does the same for an arena that forked children share: what one process writes there, all read. */
 bool twi_arena_make_shared(struct twi_arena *arena, uint64_t bytes_max);
 void twi_arena_unmake(struct twi_arena *arena);
+/* Unmaps a shared arena in this process alone. */
+void twi_arena_leave(const struct twi_arena *arena);
 /* Sets segments aside for the reserve. These are the last segments: a 128th of all, at most 32, and none below 16
  * MiB. Right after twi_arena_make(). */
 void twi_arena_set_aside(struct twi_arena *arena);
@@ -133,6 +135,15 @@ void *twi_arena_wiped_pages(size_t bytes, size_t shared_bytes);
 bool twi_arena_open_pages(void *pages, size_t bytes);
 /* In a forked child: it shares these pages no more, and finds them zeroed. */
 void twi_arena_unshare_pages(void *shared, size_t bytes);
+
+/* A zeroed block outside of any arena. If it is shared, forked children share it, at the same address, and each process
+ * gives its own mapping back. Otherwise it is a piece of the heap. NULL means that there is no memory. */
+void *twi_arena_block(size_t bytes, bool is_shared);
+void twi_arena_give_block(void *block, size_t bytes, bool is_shared);
+
+TWI_INLINE bool twi_arena_has(const struct twi_arena *arena, const void *at) {
+    return (uintptr_t)at - (uintptr_t)arena->map < arena->map_bytes;
+}
 
 TWI_INLINE void *twi_arena_at(const struct twi_arena *arena, uint32_t line) {
     return arena->base + (uint64_t)line * TWI_LINE_BYTES;

@@ -20,6 +20,8 @@
 #include <linux/membarrier.h>
 #else /* musl-gcc has no headers of the kernel, so the numbers are repeated here; they never change */
 #define MEMBARRIER_CMD_QUERY 0
+#define MEMBARRIER_CMD_GLOBAL_EXPEDITED (1 << 1)
+#define MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED (1 << 2)
 #define MEMBARRIER_CMD_PRIVATE_EXPEDITED (1 << 3)
 #define MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED (1 << 4)
 #endif
@@ -40,6 +42,7 @@ struct process_mark {
 };
 static _Atomic(struct process_mark *) mark;
 static _Atomic uint32_t process_number;
+static _Atomic uint64_t registrations; /* of threads, in this process and before its fork */
 static _Atomic(void (*)(void)) on_fork;
 static _Thread_local bool renewing; /* on_fork is running, and a call in it may register this thread */
 
@@ -86,7 +89,7 @@ static void end_visibly(struct twi_thread_slot *slot) {
 
 /* Returns true if the slot's thread has ended, or it has none. Then this thread has the mutex. */
 static bool lock_ended(struct twi_thread_slot *slot) {
-    if (!twi_load_acquire(&slot->ready) || !twi_lock_try_robust(&slot->alive)) return false;
+    if (!twi_load_acquire(&slot->ready) || !twi_lock_try(&slot->alive)) return false;
     if (slot->unwatched != 0 && is_alive(slot->unwatched)) {
         twi_unlock(&slot->alive);
         return false;
@@ -98,16 +101,21 @@ static bool lock_ended(struct twi_thread_slot *slot) {
 
 /* Nothing is left of the thread that has ended. */
 static void clear(struct twi_thread_slot *slot) {
-    twi_store_relaxed(&slot->marking.cell, NULL);
+    twi_check(twi_load_relaxed(&slot->turn_of) == 0 && twi_load_relaxed(&slot->marking.cell) == NULL);
     for (uint32_t i = 0; i < 2 * TWI_WALKS_MAX; i++) twi_store_relaxed(&slot->holds[i / 2][i % 2], 0);
+    if (twi_load_relaxed(&slot->epoch) != 0) (void)twi_add_relaxed(&twi_domain->ended_inside, 1);
     twi_store_release(&slot->epoch, 0); /* R5, for the thread that has ended: the mutex orders its accesses before */
 }
 
-/* Returns true if the slot is free, and this thread has the mutex. A slot is not free while its thread's marks are not
+static bool has_left_nothing(const struct twi_thread_slot *slot) {
+    return twi_load_relaxed(&slot->marking.cell) == NULL && twi_load_relaxed(&slot->turn_of) == 0;
+}
+
+/* Returns true if the slot is free, and this thread has the mutex. A slot is not free while its thread's steps are not
  * finished: they need the memory that its epoch keeps, and its number. */
 static bool take(struct twi_thread_slot *slot) {
     if (!lock_ended(slot)) return false;
-    if (twi_load_relaxed(&slot->marking.cell) != NULL) {
+    if (!has_left_nothing(slot)) {
         twi_unlock(&slot->alive);
         return false;
     }
@@ -138,6 +146,11 @@ static bool open_slots(struct twi_thread_slot *first) {
     return twi_arena_open_pages((char *)first - TWI_SLOTS_BEHIND, bytes) && twi_arena_open_pages(first, bytes);
 }
 
+/* Another process may be the first to use a slot. So all of them are usable in each, and take no memory yet. */
+static bool open_slots_for_all(void) {
+    return twi_arena_open_pages((char *)twi_domain - TWI_SLOTS_BEHIND, 2 * TWI_SLOTS_BEHIND);
+}
+
 /* In a forked child the parent's slots are unmapped, but not their addresses. musl still knows the slot of the thread
  * that forked, and would write there. */
 static bool make_domain(void) {
@@ -151,7 +164,80 @@ static bool make_domain(void) {
     return true;
 }
 
+static bool is_shared; /* children keep the table */
+static _Atomic uint32_t forks;
+
+static void count_fork(void) {
+    (void)twi_add_relaxed(&forks, 1);
+}
+
+/* A child inherits the registration. Other C libraries than glibc keep a thread's list of robust mutexes over a fork.
+ * The child would write into its parent's slot. */
+bool twi_epoch_share(void) {
+#ifndef __GLIBC__
+    return false;
+#endif
+    if (is_shared || !twi_lock_is_watched()) return is_shared;
+    if (twi_epoch_asymmetric && syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) != 0)
+        return false;
+    if (!open_slots_for_all() || pthread_atfork(NULL, count_fork, NULL) != 0) return false;
+    twi_store_relaxed(&twi_domain->processes, twi_process_number());
+    is_shared = true;
+    return true;
+}
+
+static _Atomic bool is_barred; /* of this process alone, so no other one can take it back */
+
+bool twi_process_is_barred(void) {
+    return twi_load_relaxed(&is_barred);
+}
+
+static _Thread_local bool is_alone; /* twi_thread_alone_begin() */
+
+bool twi_epoch_look_at_users(void) {
+    if (!is_shared || is_alone) return true;
+    if (geteuid() != 0) {
+        if (!twi_load_relaxed(&twi_domain->has_users)) twi_store_relaxed(&twi_domain->has_users, true);
+        return true;
+    }
+    if (twi_load_relaxed(&twi_domain->has_users)) twi_store_relaxed(&is_barred, true);
+    if (!twi_process_is_barred()) return true;
+    struct twi_thread *self = twi_thread_self; /* in a section it has to leave that first */
+    if (self->mark == TWI_THREAD_MARK && self->depth == 0) self->mark = 0;
+    return false;
+}
+
+void twi_thread_alone_begin(void) {
+    if (twi_epoch_look_at_users()) return;
+    struct twi_thread *self = twi_thread_self;
+    if (self->process == twi_process_number()) self->mark = TWI_THREAD_MARK; /* its slot is still its own */
+    is_alone = true;
+}
+
+void twi_thread_alone_end(void) {
+    if (!is_alone) return;
+    is_alone = false;
+    (void)twi_epoch_look_at_users();
+}
+
+enum twi_reason twi_thread_why(void) {
+    return twi_process_is_barred() ? TWI_WHY_ROOT : TWI_WHY_THREAD;
+}
+
+uint32_t twi_epoch_forks(void) {
+    return twi_load_relaxed(&forks);
+}
+
+uint32_t twi_process_number(void) {
+    return twi_load_relaxed(&process_number);
+}
+
 static bool begin_process(void) {
+    if (is_shared) {
+        twi_store_relaxed(&process_number, twi_add_relaxed(&twi_domain->processes, 1) + 1);
+        twi_store_relaxed(&is_barred, false);
+        return true;
+    }
     if (!make_domain()) return false;
     long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
     /* A forked child inherits the registration. Registering again has no cost, and helps on kernels that forget it. */
@@ -199,14 +285,14 @@ static uint32_t new_slot(void) {
     } while (!twi_cas_relaxed(&twi_domain->slots, &count, count + 1)); /* R7, ordered by R1 */
     struct twi_thread_slot *slot = slot_at(count + 1);
     twi_lock_make_robust(&slot->alive);
-    bool taken = twi_lock_try_robust(&slot->alive);
+    bool taken = twi_lock_try(&slot->alive);
     twi_check(taken);
     twi_store_release(&slot->ready, true);
     return count + 1;
 }
 
 struct twi_thread *twi_thread_register(void) {
-    if (!has_begun()) return NULL;
+    if (!has_begun() || !twi_epoch_look_at_users()) return NULL;
     uint32_t number = used_slot(SEARCH_LOOKS);
     if (number == 0) number = new_slot();
     if (number == 0) number = used_slot(TWI_THREADS_MAX);
@@ -217,12 +303,29 @@ struct twi_thread *twi_thread_register(void) {
         twi_unlock(&slot->alive);
     }
     struct twi_thread *self = record_at(number);
-    *self = (struct twi_thread){.process = twi_load_relaxed(&process_number)};
+    *self = (struct twi_thread){.process = twi_process_number(), .serial = twi_add_relaxed(&registrations, 1) + 1};
+    twi_store_relaxed(&slot->process, self->process);
     twi_thread_use_shard(self, number <= TWI_SHARD_ASIDE ? number - 1 : TWI_SHARD_SHARED);
     end_visibly(slot);
     self->mark = TWI_THREAD_MARK;
     twi_thread_self = self;
     return self;
+}
+
+/* Whether marks of the thread are still to be finished does not matter. */
+static bool is_of(struct twi_thread_slot *slot, uint32_t process) {
+    if (twi_load_relaxed(&slot->process) != process) return false;
+    if (!lock_ended(slot)) return true;
+    twi_unlock(&slot->alive);
+    return false;
+}
+
+bool twi_process_lives(uint32_t process, uint32_t *slot) {
+    if (*slot != 0 && is_of(slot_at(*slot), process)) return true;
+    uint32_t count = twi_load_relaxed(&twi_domain->slots);
+    for (*slot = count; *slot != 0; --*slot)
+        if (is_of(slot_at(*slot), process)) return true;
+    return false;
 }
 
 bool twi_thread_is_watched(struct twi_thread *self) {
@@ -274,30 +377,78 @@ bool twi_threads_hold(const void *generation, uintptr_t holds) {
     return false;
 }
 
-struct twi_thread_slot *twi_thread_next_ended(const void *engine, uint32_t *number) {
+static bool is_in(const struct twi_thread_slot *slot, uint32_t process) {
+    return process == 0 || twi_load_relaxed(&slot->process) == process;
+}
+
+static bool has_left(const struct twi_thread_slot *slot, const void *engine, uint32_t process) {
+    if (!is_in(slot, process)) return false;
+    bool has_marks = twi_load_relaxed(&slot->marking.cell) != NULL && twi_load_relaxed(&slot->marking.engine) == engine;
+    return has_marks || twi_load_relaxed(&slot->turn_of) == TWI_TURN_OF(engine);
+}
+
+struct twi_thread_slot *twi_thread_next_ended(const void *engine, uint32_t process, uint32_t *number) {
     uint32_t count = twi_load_relaxed(&twi_domain->slots);
     while (*number < count) {
         struct twi_thread_slot *slot = slot_at(++*number);
-        if (twi_load_relaxed(&slot->marking.cell) == NULL || twi_load_relaxed(&slot->marking.engine) != engine ||
-            !lock_ended(slot))
-            continue;
+        if (!has_left(slot, engine, process) || !lock_ended(slot)) continue;
         /* It ended after these loads, or another thread has the slot since. What its last thread left is seen now. */
-        if (twi_load_relaxed(&slot->marking.cell) != NULL && twi_load_relaxed(&slot->marking.engine) == engine)
-            return slot;
+        if (has_left(slot, engine, process)) return slot;
         twi_unlock(&slot->alive);
     }
     return NULL;
 }
 
-void twi_thread_let_go(struct twi_thread_slot *slot) {
-    clear(slot);
+void twi_thread_let_go(const void *engine, struct twi_thread_slot *slot) {
+    if (twi_load_relaxed(&slot->marking.engine) == engine) twi_store_relaxed(&slot->marking.cell, NULL);
+    if (twi_load_relaxed(&slot->turn_of) == TWI_TURN_OF(engine)) twi_store_relaxed(&slot->turn_of, 0);
+    if (has_left_nothing(slot)) clear(slot);
     twi_unlock(&slot->alive);
 }
 
-void twi_threads_forget(const void *engine) {
+struct twi_thread_slot *twi_thread_lock_ended(uint32_t number) {
+    if (number > twi_load_relaxed(&twi_domain->slots)) return NULL;
+    return lock_ended(slot_at(number)) ? slot_at(number) : NULL;
+}
+void twi_thread_unlock(struct twi_thread_slot *slot) {
+    twi_unlock(&slot->alive);
+}
+
+bool twi_thread_next_marking(const void *engine, uint32_t process, uint32_t *number, void **generation, void **cell) {
+    uint32_t count = twi_load_relaxed(&twi_domain->slots);
+    while (*number < count) {
+        struct twi_marking *marking = &slot_at(++*number)->marking;
+        do {
+            *cell = twi_load_acquire(&marking->cell); /* D9: if the step is done, it is seen. So are the next loads */
+            *generation = twi_load_acquire(&marking->generation);
+        } while (twi_load_acquire(&marking->cell) != *cell);
+        if (*cell != NULL && twi_load_acquire(&marking->engine) == engine && is_in(slot_at(*number), process))
+            return true;
+    }
+    return false;
+}
+
+bool twi_thread_claim(_Atomic uint16_t *listed) { /* D11 */
+    uint16_t own = twi_thread_any_number(twi_thread_self), none = 0;
+    while (!twi_cas_acqrel(listed, &none, own)) { /* D3, pairs with D4 */
+        /* D10. A failed comparison only reads. This writes, so that a later D4 sees what this thread has marked. */
+        if (twi_or_acqrel(listed, 0) != 0) return false;
+        none = 0;
+    }
+    return true;
+}
+
+uint32_t twi_threads_ended_inside(void) {
+    return twi_load_relaxed(&twi_domain->ended_inside);
+}
+
+void twi_threads_forget(const void *engine, uint32_t process) {
     uint32_t count = twi_load_relaxed(&twi_domain->slots);
     for (uint32_t number = 1; number <= count; number++) {
         struct twi_marking *marking = &slot_at(number)->marking;
+        uint32_t turn_of = TWI_TURN_OF(engine);
+        if (!is_in(slot_at(number), process)) continue;
+        (void)twi_cas_relaxed(&slot_at(number)->turn_of, &turn_of, 0);
         if (twi_load_relaxed(&marking->engine) != engine) continue;
         twi_store_relaxed(&marking->cell, NULL);
         twi_store_relaxed(&marking->engine, NULL);
@@ -318,7 +469,8 @@ static bool barrier(void) {
         twi_fence_seqcst(); /* R2 with a full fence */
         return true;
     }
-    int status = syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0 ? 0 : errno;
+    int command = is_shared ? MEMBARRIER_CMD_GLOBAL_EXPEDITED : MEMBARRIER_CMD_PRIVATE_EXPEDITED;
+    int status = syscall(SYS_membarrier, command, 0, 0) == 0 ? 0 : errno;
     if (status != twi_load_relaxed(&refusal)) twi_store_relaxed(&refusal, status);
     return status == 0;
 }

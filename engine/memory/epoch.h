@@ -34,6 +34,7 @@
 
 #include "engine/base/atomic.h"
 #include "engine/base/check.h"
+#include "engine/base/why.h"
 
 /* The counter to which the last adds of a thread went, in the family with that serial, from start_ms until end_ms. */
 struct twi_repeated {
@@ -48,7 +49,7 @@ struct twi_thread {
     uint8_t repeats;      /* not 0 if the thread watches whether its adds go to one counter (repeat_fast.h) */
     uint16_t inserts;     /* 1 means that the last add inserted a key, so the next one may, too (add_fast.h) */
     uint32_t depth;       /* nested sections */
-    uint32_t process;     /* the number of its process at its registration; wiped with the mark */
+    uint32_t process;     /* the number of its process at its registration, from 1 on; wiped with the mark */
     uint32_t shard;       /* shard of statistics, which is a separate one, or TWI_SHARD_SHARED */
     uint32_t shard_bytes; /* the same in bytes from the first shard */
     bool in_hook;         /* it is inside a user's hook, so some calls are refused with TW_ERR_MODE */
@@ -59,12 +60,14 @@ struct twi_thread {
     uint32_t sampled_adds, sampled_others;
     uint32_t looks;               /* counts calls; one in TWI_CLOCK_LOOK_EVERY looks at the clock */
     struct twi_repeated repeated; /* used while `repeats` is not 0 */
+    uint64_t serial;              /* of its registration in this process, from 1 on */
 };
 
 #define TWI_WALKS_MAX 2u /* of a thread, one within a visitor of the other */
 
-/* The counter that a thread is marking (dirty.c). If the thread ends meanwhile, the turn of that engine finishes the
- * marks. `cell` is NULL while the thread marks none. */
+/* What a thread may leave unfinished if it ends now: flags that promise a step, and have its number (turn/heal.c). They
+ * are those of the counter `cell` and of its window. If `generation` is NULL, `cell` is a family that the thread adds
+ * to the news (agenda.c). If `cell` is NULL, there is nothing. */
 struct twi_marking {
     _Atomic(void *) engine, generation, cell;
 };
@@ -76,17 +79,24 @@ struct twi_thread_slot {
     _Atomic uintptr_t holds[TWI_WALKS_MAX][2];
     struct twi_marking marking;
     alignas(TWI_LINE_BYTES) pthread_mutex_t alive; /* its thread has it */
-    _Atomic bool ready;                            /* the mutex is made */
+    _Atomic uint32_t turn_of; /* TWI_TURN_OF() of the engine whose turn it makes (turn_owner.c), or 0 */
     /* 0, or the number of a thread whose end the kernel does not report. It has the slot without having the mutex. */
     pid_t unwatched;
+    _Atomic uint32_t process; /* the number of its thread's process */
+    _Atomic bool ready;       /* the mutex is made */
 };
 
-/* The threads of a process. It lies at the place of slot 0, which no thread has. */
+/* The threads of a process, or of all processes that share them. It lies in place of slot 0, which no thread has. */
 struct twi_domain {
     alignas(2 * TWI_LINE_BYTES) _Atomic uint64_t epoch;
     alignas(TWI_LINE_BYTES) _Atomic uint32_t slots; /* that have been handed out, which are 1 to this one */
     _Atomic uint32_t looked;                        /* where the last search for a free one ended */
+    _Atomic uint32_t ended_inside;                  /* how many threads have ended inside a section */
+    _Atomic uint32_t processes;                     /* that have shared it, with this one; see twi_epoch_share() */
+    _Atomic bool has_users;                         /* one of them is of another user than root */
 };
+/* Of an engine. Engines of a process differ in it. */
+#define TWI_TURN_OF(engine) ((uint32_t)((uintptr_t)(engine) / (2 * TWI_LINE_BYTES)))
 #define TWI_HOLDS_TABLE 1u
 #define TWI_THREADS_MAX 65535u
 /* The distance from a thread's record to its slot: all records come first, then all slots. */
@@ -108,6 +118,26 @@ extern bool twi_epoch_asymmetric; /* membarrier works; set before the first sect
 /* Registers the calling thread. The first thread in a forked child also begins a new process here. Returns NULL if
  * there is no memory, or no slot. */
 struct twi_thread *twi_thread_register(void);
+/* From now on this process and forked children have one table of threads, because they share an engine. Returns false
+ * if the kernel does not tell of threads that end. */
+bool twi_epoch_share(void);
+/* Returns false if this process is root, and a process of another user shares its threads. That one can write pointers
+ * that this one follows, so a call of root would run code of any user. From then on this process makes no call. Each
+ * process notes its user here: at each first call of a thread, in one call of 1,024, and in calls that are rare. */
+bool twi_epoch_look_at_users(void);
+bool twi_process_is_barred(void);
+/* Between these two a call of this thread is none of those: the engine is new, and no other process has it yet. */
+void twi_thread_alone_begin(void);
+void twi_thread_alone_end(void);
+/* Why the thread has no record. */
+enum twi_reason twi_thread_why(void);
+/* Returns how often this process has called fork() since twi_epoch_share(). */
+uint32_t twi_epoch_forks(void);
+/* Returns the number of this process. Of those that share their threads, no two have the same. */
+uint32_t twi_process_number(void);
+/* Returns true while a thread of that process lives that has called the library. *slot is where the last look found
+ * one; 0 means nowhere yet. */
+bool twi_process_lives(uint32_t process, uint32_t *slot);
 /* Sets the function that renews the engines of a forked child before its first call continues. It is set before the
  * first section. */
 void twi_epoch_set_on_fork(void (*renew)(void));
@@ -125,6 +155,37 @@ TWI_INLINE struct twi_thread_slot *twi_thread_slot(struct twi_thread *self) {
 TWI_INLINE uint16_t twi_thread_number(struct twi_thread *self) {
     return (uint16_t)(((uintptr_t)twi_thread_slot(self) - (uintptr_t)twi_domain) / sizeof(struct twi_thread_slot));
 }
+
+/* A thread that counts nothing, such as the turn's, may be without a slot. */
+TWI_INLINE bool twi_thread_has_slot(const struct twi_thread *self) {
+    return self->mark == TWI_THREAD_MARK;
+}
+/* The same, but never 0: of a thread without a slot it is the number of any thread. */
+TWI_INLINE uint16_t twi_thread_any_number(struct twi_thread *self) {
+    return twi_thread_has_slot(self) ? twi_thread_number(self) : 1;
+}
+
+/* Says which flags the thread is about to set, until it has done what they promise. Returns what it said before, for
+ * twi_marking_end(). Each of the three stores releases the thread's last step: who reads any of them and concludes that
+ * the step is done must find what it pushed (twi_thread_next_marking). */
+TWI_INLINE void twi_marking_set(struct twi_thread *self, void *engine, void *generation, void *cell) {
+    struct twi_marking *marking = &twi_thread_slot(self)->marking;
+    twi_store_release(&marking->engine, engine);         /* D9 */
+    twi_store_release(&marking->generation, generation); /* D9 */
+    twi_store_release(&marking->cell, cell);             /* D9, also pairs with the mutex of the slot */
+}
+TWI_INLINE void *twi_marking_begin(struct twi_thread *self, void *engine, void *generation, void *cell) {
+    void *outer = twi_load_relaxed(&twi_thread_slot(self)->marking.cell);
+    twi_check_dear(outer == NULL || outer == cell);
+    twi_marking_set(self, engine, generation, cell);
+    return outer;
+}
+TWI_INLINE void twi_marking_end(struct twi_thread *self, void *outer) {
+    twi_store_release(&twi_thread_slot(self)->marking.cell, outer); /* D9 */
+}
+/* Claims the push of a list's member. Returns true if this thread is the one that pushes it. Then the flag has its
+ * number, also if the thread ends before the push (D11). */
+bool twi_thread_claim(_Atomic uint16_t *listed);
 
 TWI_INLINE struct twi_thread *twi_thread_here(void) {
     struct twi_thread *self = twi_thread_self;
@@ -223,12 +284,23 @@ uint64_t twi_epoch_oldest(void);
 /* Returns true if a thread that lives holds this generation (walk.c), or its table if `holds` is TWI_HOLDS_TABLE. NULL
  * means any. Memory that was unlinked, and whose stamp is reached, gets no new holds. */
 bool twi_threads_hold(const void *generation, uintptr_t holds);
-/* Returns the next slot after *number whose thread ended while it marked a counter of this engine, or NULL. The slot is
- * locked until twi_thread_let_go(), which frees it. Until then the section of that thread is open. */
-struct twi_thread_slot *twi_thread_next_ended(const void *engine, uint32_t *number);
-void twi_thread_let_go(struct twi_thread_slot *slot);
+/* Two processes that share their threads may have private engines at one address. So here and below `process` is the
+ * number of the engine's process, or 0 for an engine that processes share (twi_engine_process()).
+ * Returns the next slot after *number whose thread has ended and left something of this engine, or NULL. The slot is
+ * locked until twi_thread_let_go(), which frees it, unless something of another engine is left. Until then the section
+ * of that thread is open. */
+struct twi_thread_slot *twi_thread_next_ended(const void *engine, uint32_t process, uint32_t *number);
+void twi_thread_let_go(const void *engine, struct twi_thread_slot *slot);
+/* Returns the slot with this number if its thread has ended. It is locked until twi_thread_unlock(). */
+struct twi_thread_slot *twi_thread_lock_ended(uint32_t number);
+void twi_thread_unlock(struct twi_thread_slot *slot);
+/* Returns the next thread after *number that says what it is about to do in this engine, as long as there is one. A
+ * flag that was seen set before, and that no thread says, has no step to come. */
+bool twi_thread_next_marking(const void *engine, uint32_t process, uint32_t *number, void **generation, void **cell);
+/* How many threads have ended inside a section, as far as was noticed. */
+uint32_t twi_threads_ended_inside(void);
 /* The engine ends. No thread marks a counter of it any more. */
-void twi_threads_forget(const void *engine);
+void twi_threads_forget(const void *engine, uint32_t process);
 /* Returns false if the kernel does not report the end of this thread. Then the turn asks for each such thread. */
 bool twi_thread_is_watched(struct twi_thread *self);
 

@@ -1,7 +1,6 @@
 /* part.c -- see part.h. */
 #include "engine/memory/part.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define REST_PART 8u      /* parts leave an eighth of the memory to all other uses */
@@ -40,13 +39,14 @@ static size_t bits_bytes(uint32_t segments) {
 
 static struct twi_part *make(struct twi_arena *whole, uint32_t segments) {
     size_t head = (sizeof(struct twi_part) + TWI_LINE_BYTES - 1) & ~(size_t)(TWI_LINE_BYTES - 1);
-    struct twi_part *part = aligned_alloc(TWI_LINE_BYTES, head + bits_bytes(segments));
+    size_t bytes = head + bits_bytes(segments);
+    struct twi_part *part = twi_arena_block(bytes, whole->is_shared);
     if (part == NULL) return NULL;
-    memset((void *)part, 0, head + bits_bytes(segments));
+    part->bytes = bytes;
     part->arena.free_map.bits = (void *)((unsigned char *)part + head);
     uint32_t line = twi_arena_detach(whole, segments);
     if (line == 0) {
-        free(part);
+        twi_arena_give_block(part, bytes, whole->is_shared);
         return NULL;
     }
     begin(whole, part, line, segments);
@@ -61,7 +61,7 @@ static void give(struct twi_arena *whole, struct twi_part *part) {
     own(whole, part, NULL);
     twi_arena_attach(whole, part->arena.shift + TWI_SEGMENT_LINES, part->segments);
     (void)twi_sub_relaxed(&whole->parts.bytes_aside, (int64_t)part->arena.bytes_max);
-    free(part);
+    twi_arena_give_block(part, part->bytes, whole->is_shared);
 }
 
 /* ---- the parts of a family ---- */
@@ -147,9 +147,8 @@ bool twi_parts_renew(struct twi_arena *whole, twi_parts *parts) {
 void twi_parts_free(twi_parts *parts) {
     for (struct twi_part *part = twi_load_relaxed(parts), *older; part != NULL; part = older) {
         older = part->older;
-        free(part);
+        twi_arena_give_block(part, part->bytes, part->arena.is_shared);
     }
-    twi_store_relaxed(parts, NULL);
 }
 
 void twi_parts_keep_ahead(struct twi_arena *whole, int64_t mono_ms, uint32_t *work) {

@@ -20,6 +20,7 @@ struct twi_part {
     struct twi_part *older; /* the family's next part; set before the part is shared */
     struct twi_part *next;  /* the next of all parts of the whole arena */
     uint32_t segments;
+    size_t bytes; /* of its block: this struct, and its map of free lines */
 };
 
 /* The parts of a family. */

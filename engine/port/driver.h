@@ -139,6 +139,16 @@ struct twi_driver {
     bool (*leave)(struct twi_sync *sync);
     /* Closes the socket, settles every item that it has with twi_port_give_up(TW_LOST_CLOSED), and frees its memory. */
     void (*destroy)(struct twi_sync *sync);
+    /* The size of the estate: a zeroed block of a shared engine, in which its syncs, one after the other and each in
+     * another process, have what the next one must know (twi_port_estate()). */
+    size_t estate_bytes;
+    /* Goes on where the sync before has ended, which was in another process. Called once, before the first turn(). */
+    void (*inherit)(struct twi_sync *sync);
+    /* The engine hands over: what was counted until now is sent, and nothing after that. Called again after each turn;
+     * returns true when no reply is due that settles counters. Then, or when the time is over, hand_over() follows. */
+    bool (*finish)(struct twi_sync *sync);
+    /* Closes the sockets and frees the memory. Batches in flight stay in the estate, and are not given up. */
+    void (*hand_over)(struct twi_sync *sync);
     /* Called in a forked child. It closes the inherited socket and frees the memory. It sends no request and settles
      * no item. */
     void (*abandon)(struct twi_sync *sync);

@@ -132,6 +132,19 @@ void twi_port_parking_free(struct twi_parking *parking); /* called at the end of
  * TW_LOST_ reason. Its window is not reported as complete. */
 void twi_port_give_up(const struct twi_item *item, int reason);
 
+/* ---- another process continues with the items in flight (inherit.c) ---- */
+
+/* The units of the item's counter that are settled. */
+int64_t twi_port_acked(const struct twi_item *item);
+/* The item was being settled, and is not settled: that number is `acked`. */
+void twi_port_undo_acked(const struct twi_item *item, int64_t acked);
+/* From now on no item is in flight. What every counter has beyond the settled units is unsent, until
+ * twi_port_inherit() says that a part of it is in flight. twi_port_inherit_end() marks the counters with unsent
+ * units. Between these calls nothing is collected. */
+void twi_port_inherit_begin(tw_engine *engine);
+void twi_port_inherit(const struct twi_item *item);
+void twi_port_inherit_end(tw_engine *engine);
+
 /* ---- distinct counts (TWI_ITEM_DISTINCT) ---- */
 
 /* Writes the registers of the item's key, in the form of Redis (hll_bytes.h). `bytes` has room for

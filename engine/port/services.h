@@ -95,6 +95,8 @@ void twi_port_random(tw_engine *engine, void *out, size_t size);
 /* Returns the identity of this engine in Redis, which is independent of its ledger: 32 random hexadecimal digits. It
  * stays the same while the engine exists, whatever happens to its ledger. */
 const char *twi_port_engine_id(tw_engine *engine);
+/* The estate of a shared engine (driver.h), or NULL. It stays while the engine exists. */
+void *twi_port_estate(const tw_engine *engine);
 bool twi_port_is_closing(const tw_engine *engine); /* tw_close() was called */
 
 #endif

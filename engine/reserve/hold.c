@@ -1,9 +1,10 @@
 /* hold.c -- tw_hold() and tw_hold_release(), for at most `limit` holders at a time. Without Redis the key's counter is
  * used. A hold takes from it as tw_acquire() does, a release lowers it by compare-and-swap, never below 0. hold_redis.c
- * does this with Redis. */
+ * does this with Redis, and hold_shared.c without Redis for processes that share the engine. */
 #include "engine/count/lookup.h"
 
 #include "engine/reserve/hold_redis.h"
+#include "engine/reserve/hold_shared.h"
 #include "engine/reserve/reserve.h"
 
 static tw_status check_hold(const tw_family *family, tw_key key) {
@@ -15,6 +16,8 @@ static tw_status check_hold(const tw_family *family, tw_key key) {
     if (options->limit_mode == TW_LIMIT_HARD) why = "limit_mode: tw_hold() is not for TW_LIMIT_HARD families";
     if (options->limit_shape != TW_SHAPE_FIXED) why = "limit_shape: tw_hold() is for TW_SHAPE_FIXED families";
     if (options->redis_shape != TW_REDIS_STRING) why = "redis_shape: tw_hold() is for TW_REDIS_STRING families";
+    if (family->kind.synced && family->engine->life.is_shared)
+        why = "shared: with Redis, tw_hold() is not for shared engines";
     return why == NULL ? twi_call_check_key(family, key) : twi_refuse(TW_ERR_MODE, why);
 }
 
@@ -31,6 +34,7 @@ static tw_status begin_hold(tw_family *family, tw_key key, int64_t limit, tw_ver
 
 static tw_status hold_locally(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
     twi_check(!family->kind.synced);
+    if (family->engine->life.is_shared) return twi_hold_shared_take(family, key, limit, verdict);
     tw_status status = tw_acquire(family, key, 1, limit, verdict);
     if (status == TW_OK && !twi_load_relaxed(&family->has_slots)) twi_store_relaxed(&family->has_slots, true);
     if (status != TW_OK || verdict->decided_by != TW_BY_FULL) return status;
@@ -79,6 +83,7 @@ static enum twi_added take_one(const struct twi_call *call, const struct twi_pla
 
 static tw_status release_locally(tw_family *family, tw_key key) {
     twi_check(!family->kind.synced);
+    if (family->engine->life.is_shared) return twi_hold_shared_give(family, key);
     struct twi_call call;
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;

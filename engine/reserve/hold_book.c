@@ -106,7 +106,7 @@ static void free_entry(tw_engine *engine, struct entry *entry) {
 static void renew_name(tw_engine *engine, struct entry *entry) {
     struct twi_hold_book *book = engine->here->holds;
     if (entry->lives == book->lives) return;
-    (void)snprintf(entry->member, sizeof entry->member, "%s:%" PRIu64, engine->here->remote.id, ++book->number);
+    (void)snprintf(entry->member, sizeof entry->member, "%s:%" PRIu64, engine->in_redis.id, ++book->number);
     entry->lives = book->lives;
     entry->statement = 0;
 }
@@ -135,7 +135,7 @@ size_t twi_hold_book_set(const tw_family *family, tw_key key, char *out) {
 void twi_hold_book_name(tw_engine *engine, char member[TWI_HOLD_MEMBER_MAX]) {
     struct twi_hold_book *book = engine->here->holds;
     twi_lock(&book->lock);
-    (void)snprintf(member, TWI_HOLD_MEMBER_MAX, "%s:%" PRIu64, engine->here->remote.id, ++book->number);
+    (void)snprintf(member, TWI_HOLD_MEMBER_MAX, "%s:%" PRIu64, engine->in_redis.id, ++book->number);
     twi_unlock(&book->lock);
 }
 
@@ -273,7 +273,7 @@ void twi_hold_book_rename(tw_engine *engine, const char id[33]) {
     twi_check(strlen(id) == 32);
     struct twi_hold_book *book = engine->here->holds;
     twi_lock(&book->lock);
-    memcpy(engine->here->remote.id, id, sizeof engine->here->remote.id);
+    memcpy(engine->in_redis.id, id, sizeof engine->in_redis.id);
     book->lives++; /* each entry gets its new name when it is sent, or taken out */
     book->resend_from_ms = twi_clock_mono_ms(&engine->clock) + 1;
     twi_unlock(&book->lock);

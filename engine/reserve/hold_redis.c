@@ -169,7 +169,7 @@ static void undo_take(struct twi_operation *operation) {
 }
 
 static const struct twi_operation_kind take_kind = {
-    .send = ask_take, .reply = read_take, .finish = finish_take, .undo = undo_take};
+    .send = ask_take, .reply = read_take, .finish = finish_take, .undo = undo_take, .may_be_unsent = true};
 
 /* If it returns NULL, *status is the reason. */
 static struct taking *make_take(tw_family *family, tw_key key, int64_t limit, tw_request *call, tw_status *status) {

@@ -18,6 +18,8 @@ static tw_status check_family(const tw_family *family) {
     if (options->limit_shape != TW_SHAPE_FIXED) why = "limit_shape: tw_reserve() is for TW_SHAPE_FIXED families";
     if (twi_load_relaxed(&family->policy.shadow)) why = "shadow: tw_reserve() is not for families in shadow mode";
     if (options->redis_shape != TW_REDIS_STRING) why = "redis_shape: tw_reserve() is for TW_REDIS_STRING families";
+    if (family->engine->life.is_shared && !family->kind.synced)
+        why = "shared: without Redis, tw_reserve() is not for shared engines";
     return why == NULL ? TW_OK : twi_refuse(TW_ERR_MODE, why);
 }
 

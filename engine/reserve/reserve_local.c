@@ -5,6 +5,7 @@
  * A key is examined when its next reservation expires, so units return even without calls. */
 #include "engine/reserve/reserve_local.h"
 
+#include "engine/core/call_guard.h"
 #include "engine/core/family.h"
 #include "engine/reserve/reserve_book.h"
 #include "engine/base/lock.h"
@@ -217,10 +218,10 @@ static tw_status reserve_locked(const struct twi_reserve_request *request, struc
 
 tw_status twi_reserve_local_take(const struct twi_reserve_request *request, struct twi_token *token,
                                  tw_verdict *verdict) {
-    twi_check(!request->family->kind.synced);
+    twi_check(!request->family->kind.synced && !request->family->engine->life.is_shared);
     tw_engine *engine = request->family->engine;
     if (twi_thread_here() == NULL)
-        return twi_refuse(TW_ERR_MEMORY, NULL); /* the call also renews the engine in a forked child */
+        return twi_refuse_for(twi_thread_why()); /* the call also renews the engine in a forked child */
     if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
     twi_lock(&engine->here->reservations->lock);
     tw_status status = reserve_locked(request, token, verdict);
@@ -234,7 +235,7 @@ tw_status twi_reserve_local_take(const struct twi_reserve_request *request, stru
  * known. */
 static tw_status begin_with_token(tw_engine *engine, const struct twi_token *token, int64_t *mono_ms) {
     twi_check(token->local);
-    if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    if (twi_thread_here() == NULL) return twi_refuse_for(twi_thread_why());
     if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
     if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     twi_lock(&engine->here->reservations->lock);

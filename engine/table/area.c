@@ -140,12 +140,13 @@ bool twi_area_begin(struct twi_arena *arena, struct twi_generation *generation, 
     for (; plan->chunks != 0 && line == 0; plan->chunks = line == 0 ? plan->chunks / 2 : plan->chunks)
         line = twi_piece_take(arena, generation, (uint32_t)lines_of(plan));
     if (line == 0) return false;
-    area->taken = (uint32_t)lines_of(plan);
     area->lines = (uint8_t)plan->lines;
     uint32_t unit = unit_lines(generation->synced, plan->lines);
     area->per_chunk = UINT32_MAX; /* with only one chunk no place is lost */
     if (plan->chunks > 1) area->per_chunk = plan->stride / unit * unit_records(generation->synced, plan->lines);
     area->first = twi_arena_at(arena, line + 1);
+    twi_fence_compiler(); /* if this thread ends in between, the piece leaks (table.h) */
+    area->taken = (uint32_t)lines_of(plan);
     return true;
 }
 

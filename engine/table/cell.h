@@ -11,8 +11,8 @@
  *     the freeze. From then on the count in the word is meaningless.
  *   - DIRTY means that the counter is marked for the collector (dirty.c).
  * Only the turn freezes, so one thread freezes at a time. It stores `final` before the swap that freezes (C1). The turn
- * stores `base` = total - acked in one store. The view is local + base. A family without Redis needs no base, so
- * `final` uses the place of `base`.
+ * stores `base` = total - acked in one store, and the answer of a strict limit may raise it (count/learn.c). The view
+ * is local + base. A family without Redis needs no base, so `final` uses the place of `base`.
  * If threads contend for a counter, it counts in another place (stripe.h). Such a cell is STRIPED: `local` is frozen,
  * `final` has its count, and the word that is end_ms in TW_WINDOW_FROM_FIRST families leads to the stripes.
  * (TW_WINDOW_FROM_FIRST families have no stripes.) Hard families with Redis have no stripes either. There this word

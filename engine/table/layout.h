@@ -166,6 +166,14 @@ struct twi_generation_closing {
     bool is_held : 1;        /* its counts wait for this announcement */
 };
 
+/* The state of a dropped generation (window_reclaim.c). */
+struct twi_generation_dropped {
+    uint32_t next;  /* the next of those that are dropped, of all families */
+    bool is_hidden; /* it was unlinked for a grace period, and has not been `current` since */
+    /* the epoch stamp of its unlinking, and then of its hiding; TWI_NOT_RETIRED means that it is not unlinked yet */
+    uint64_t stamp;
+};
+
 /* The turn's state of a generation. It is separate from the fields that callers write, and a walk can compute it
  * from them. Later it will be moved out of the arena, into memory that only the turn uses. */
 struct twi_generation_turn {
@@ -178,13 +186,13 @@ struct twi_generation_turn {
     uint32_t striped;      /* the newest set of stripes (stripe.h), and the number of sets */
     uint32_t striped_cells;
     bool pending;
+    bool hook_runs; /* it runs, or its caller ended before its answer was noted */
     bool hook_done;
     _Atomic bool wants_totals; /* sealed, but totals are requested, because its hook shows them (turn/closing.h) */
     struct twi_generation_closing closing;
     bool distinct;         /* its cells have sketches (sketch.h); set before sharing */
     bool known, announced; /* it is in the family's list; it has come with the family's arrivals (perhaps later) */
-    bool hidden;           /* it was unlinked for a grace period, and has not been `current` since */
-    uint64_t retired;      /* the epoch stamp of its unlinking; while it is hidden, the stamp of its hiding */
+    struct twi_generation_dropped dropped;
     int64_t hook_after_ms; /* the monotonic time at which a hook that returned false is called again */
     int64_t sealed_mono_ms;
     int64_t hurried_mono_ms; /* it is closed; the time at which it was last to be collected at once (rollover.c) */
@@ -194,6 +202,8 @@ struct twi_generation_turn {
     struct twi_generation_restore restore;
     struct twi_generation_history history;
 };
+
+#define TWI_NOT_RETIRED UINT64_MAX
 
 /* The lines of pieces through which no key is found. */
 struct twi_generation_aside {

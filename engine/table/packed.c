@@ -138,7 +138,9 @@ static enum twi_packing take_directories(const struct twi_packer *packer, struct
         *work -= lines;
         uint32_t line = twi_piece_take(packer->arena, packer->generation, lines);
         if (line == 0) return TWI_PACK_REFUSED;
-        packed->directory[packed->directories++] = line;
+        packed->directory[packed->directories] = line;
+        twi_fence_compiler(); /* if this thread ends in between, the piece leaks (table.h); so below */
+        packed->directories++;
     }
     return TWI_PACK_DONE;
 }
@@ -209,6 +211,7 @@ static struct twi_page *take_page(const struct twi_packer *packer, struct twi_pa
     page->older = packed->page;
     page->lines = lines;
     page->used = sizeof(struct twi_page);
+    twi_fence_compiler();
     packed->page = line;
     return page;
 }
@@ -292,8 +295,9 @@ bool twi_packed_unmake(struct twi_arena *arena, struct twi_generation *generatio
     }
     if (*work < packed->lines) return false;
     *work -= packed->lines;
-    twi_piece_give(arena, generation, *line, packed->lines);
+    uint32_t head = *line;
     *line = 0;
+    twi_piece_give(arena, generation, head, packed->lines);
     return true;
 }
 

@@ -53,6 +53,13 @@ struct twi_packed {
     uint32_t directory[]; /* lines */
 };
 
+/* For the turn, which alone publishes packed forms. NULL means that the window is not packed. Other threads load the
+ * line by K2. */
+TWI_INLINE struct twi_packed *twi_packed_of(struct twi_arena *arena, struct twi_generation *generation) {
+    uint32_t line = twi_load_relaxed(&generation->packed);
+    return line != 0 ? (struct twi_packed *)twi_arena_at(arena, line) : NULL;
+}
+
 struct twi_page {
     uint32_t older, lines;
     uint32_t used; /* how many bytes are used, including this head */

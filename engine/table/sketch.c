@@ -315,15 +315,15 @@ bool twi_sketch_give(struct twi_arena *arena, struct twi_generation *generation,
 bool twi_sketch_reclaim(struct twi_arena *arena, struct twi_sketch_retired *retired) {
     if (retired->waiting == 0 && twi_load_relaxed(&retired->newest) == 0) return false;
     if (retired->waiting != 0 && retired->stamp < twi_epoch_reached()) {
-        for (uint32_t line = retired->waiting; line != 0;) {
-            struct sparse *piece = twi_arena_at(arena, line);
-            uint32_t next = twi_load_relaxed(&piece->next_retired);
+        while (retired->waiting != 0) {
+            struct sparse *piece = twi_arena_at(arena, retired->waiting);
+            uint32_t line = retired->waiting;
+            retired->waiting = twi_load_relaxed(&piece->next_retired);
             twi_arena_give(arena, line, piece->lines);
-            line = next;
         }
-        retired->waiting = 0;
     }
     if (retired->waiting == 0) {
+        retired->stamp = UINT64_MAX;
         retired->waiting = twi_swap_acqrel(&retired->newest, 0); /* U4, pairs with U3 */
         if (retired->waiting != 0) retired->stamp = twi_epoch_stamp();
     }

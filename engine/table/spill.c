@@ -108,6 +108,7 @@ bool twi_spill_give(struct twi_arena *arena, struct twi_generation *generation, 
     for (uint32_t kind = 0; sketch != NULL && kind < TWI_KINDS; kind++) { /* the piece with the sketch goes last */
         struct twi_spill_shard *shard = twi_spill_shard_of(arena, sketch, kind, 0);
         if (shard == NULL) continue;
+        twi_store_relaxed(&generation->aside.spill, 0);
         twi_piece_give(arena, generation, shard->piece, shard->piece_lines);
         break;
     }

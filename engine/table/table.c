@@ -62,10 +62,14 @@ struct twi_cell *twi_table_revive(struct twi_arena *arena, struct twi_generation
     uint64_t meta;
     struct twi_cell *cell = twi_record_take(arena, generation, twi_kind_for(key.size, generation->synced), &meta);
     if (cell == NULL) return NULL;
+    twi_check((meta & TWI_META_COLD) != 0);
+    struct twi_cold *cold = twi_cell_cold(cell, meta);
     memcpy(cell->key, key.data, key.size);
     twi_store_relaxed(&cell->end_ms, generation->end_ms);
     twi_store_relaxed(&cell->base, base);
-    twi_store_relaxed(twi_cell_final(cell, meta), final);
+    twi_store_relaxed(&cold->final, final);
+    twi_store_relaxed(&cold->handed, final); /* a published record is never one with unsent units */
+    twi_store_relaxed(&cold->acked, final);
     twi_store_relaxed(&cell->local, TWI_FROZEN);
     (void)twi_or_acqrel(&cell->meta, meta | key.size | TWI_META_PUBLISHED); /* T9 */
     return cell;
@@ -348,12 +352,20 @@ static bool give_attached(struct twi_arena *arena, struct twi_generation *genera
     return true;
 }
 
-bool twi_table_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
-    if (!give_attached(arena, generation, work) || !twi_spill_give(arena, generation, work)) return false;
-    if (!twi_table_shed(arena, generation, work)) return false;
+bool twi_table_empty(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
+    return give_attached(arena, generation, work) && twi_spill_give(arena, generation, work) &&
+           twi_table_shed(arena, generation, work);
+}
+
+void twi_table_give(struct twi_arena *arena, struct twi_generation *generation) {
     uint32_t lines = sizeof(struct twi_generation) / TWI_LINE_BYTES;
     (void)twi_sub_relaxed(&generation->quota->bytes, (int64_t)twi_arena_round(lines) * TWI_LINE_BYTES);
     twi_arena_give(arena, twi_arena_line(arena, generation), lines);
+}
+
+bool twi_table_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
+    if (!twi_table_empty(arena, generation, work)) return false;
+    twi_table_give(arena, generation);
     return true;
 }
 

@@ -45,7 +45,12 @@ struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota 
 /* Gives records and index back. Each line costs one unit of *work. The caller makes sure that no thread can reach
  * them any more. Returns true when all is given back. The generation itself stays, and has no keys. */
 bool twi_table_shed(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
-/* Does the same, and then gives back the generation. Returns true when all is given back. */
+/* Gives back all pieces but the generation, in bounded pieces, as the previous function. Each piece is taken off its
+ * list before it is given back. So if the thread ends in between, one piece leaks, and none is given back twice. */
+bool twi_table_empty(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
+/* Gives back an empty generation. */
+void twi_table_give(struct twi_arena *arena, struct twi_generation *generation);
+/* Does both. Returns true when all is given back. */
 bool twi_table_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
 
 /* Called by the turn. Seals the generation in steps: it closes leaves and freezes their cells. Returns true when the
@@ -53,8 +58,8 @@ bool twi_table_unmake(struct twi_arena *arena, struct twi_generation *generation
 bool twi_table_seal(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work,
                     void (*frozen)(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t final), void *ctx);
 
-/* Makes a record outside the index for a counter of a packed window. The record is frozen, and all units of `final`
- * are unsent. Called by the turn. Returns NULL if there is no memory. */
+/* Makes a record outside the index for a counter of a packed window, in a family with Redis. The record is frozen, and
+ * all units of `final` are acknowledged. Called by the turn. Returns NULL if there is no memory. */
 struct twi_cell *twi_table_revive(struct twi_arena *arena, struct twi_generation *generation, tw_key key, int64_t final,
                                   int64_t base);
 

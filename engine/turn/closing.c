@@ -65,6 +65,18 @@ void twi_closing_free(struct tw_family *family) {
     }
 }
 
+void twi_closing_inherit(tw_engine *engine) {
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
+         family = twi_load_acquire(&family->entry.next)) {
+        if (!family->kind.closes_once) continue;
+        struct twi_family_close_state *closing = &family->turn.closing;
+        closing->elections = NULL;
+        closing->foreign = NULL;
+        closing->in_flight = closing->kept_in_flight = false;
+        closing->at_ms = engine->turn.mono_ms;
+    }
+}
+
 bool twi_closing_gives_up(const tw_engine *engine, const struct twi_generation *generation) {
     return twi_closing_is_away(engine, generation) || twi_closing_had_its_time(engine, generation);
 }

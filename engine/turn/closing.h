@@ -55,5 +55,8 @@ bool twi_closing_is_busy(const struct tw_family *family);
  * reply. */
 bool twi_closing_is_over(tw_engine *engine);
 void twi_closing_free(struct tw_family *family);
+/* Another process makes the turns from now on. The elections were in the memory of the process before, and begin again.
+ * The claims in Redis are those of the engine. A hook whose return was not reported to Redis runs again. */
+void twi_closing_inherit(tw_engine *engine);
 
 #endif

@@ -67,9 +67,10 @@ static void publish(tw_engine *engine, struct twi_generation *generation) {
     twi_check(generation->turn.history.packing != 0 && !twi_generation_is_packed(generation));
     struct twi_packed *packed = twi_arena_at(&engine->arena, generation->turn.history.packing);
     uint32_t line = generation->turn.history.packing;
-    generation->turn.history.packing = 0;
+    packed->stamp = UINT64_MAX;
     twi_store_release(&generation->packed, line); /* K1, pairs with K2: a reader that sees the line sees its contents */
     TWI_RACE_POINT(packed_published);
+    generation->turn.history.packing = 0;
     packed->stamp = twi_epoch_stamp();
     packed->table = TWI_TABLE_WHOLE;
     twi_port_count(engine, windows_packed, 1);
@@ -146,27 +147,34 @@ static void forget_marks(tw_engine *engine, struct twi_generation *generation) {
 
 bool twi_history_shed(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
     twi_check(twi_generation_is_packed(generation));
-    struct twi_packed *packed = twi_arena_at(arena, twi_load_relaxed(&generation->packed));
+    struct twi_packed *packed = twi_packed_of(arena, generation);
     if (!twi_table_shed(arena, generation, work)) return false;
-    packed->table = TWI_TABLE_GONE;
     packed->revived = (struct twi_packed_cursor){0};
+    twi_fence_compiler(); /* if this thread ends in between, the empty table is given back once more */
+    packed->table = TWI_TABLE_GONE;
     return true;
+}
+
+void twi_history_begin_shed(tw_engine *engine, struct twi_generation *generation) {
+    struct twi_packed *packed = twi_packed_of(&engine->arena, generation);
+    forget_marks(engine, generation);
+    twi_restore_note_shed(generation);
+    twi_fence_compiler(); /* if this thread ends in between, the next owner of the turn does both again */
+    packed->table = TWI_TABLE_GOING;
 }
 
 /* Returns true if the table is given back, or must not be given back now. *wait means that the table is still in
  * use. */
 static bool shed(tw_engine *engine, struct twi_generation *generation, uint32_t *work, bool *wait) {
     twi_check(twi_generation_is_packed(generation));
-    struct twi_packed *packed = twi_arena_at(&engine->arena, twi_load_relaxed(&generation->packed));
+    struct twi_packed *packed = twi_packed_of(&engine->arena, generation);
     generation->turn.history.in_hand = is_over(generation);
     if (!generation->turn.history.in_hand) return true; /* the window is entered again later */
     if (packed->table != TWI_TABLE_GOING) {
         *wait = packed->table == TWI_TABLE_WHOLE &&
                 (packed->stamp >= twi_epoch_reached() || twi_threads_hold(generation, TWI_HOLDS_TABLE));
         if (*wait) return false;
-        packed->table = TWI_TABLE_GOING;
-        forget_marks(engine, generation);
-        twi_restore_note_shed(generation);
+        twi_history_begin_shed(engine, generation);
     }
     if (!twi_history_shed(&engine->arena, generation, work)) return false;
     generation->turn.history.in_hand = false;
@@ -194,6 +202,24 @@ void twi_history_turn(tw_engine *engine, struct tw_family *family) {
     } while (work != before);
 }
 
+void twi_history_recover(tw_engine *engine, struct twi_generation *generation, uint64_t stamp) {
+    struct twi_generation_history *history = &generation->turn.history;
+    uint32_t line = twi_load_relaxed(&generation->packed);
+    struct twi_packed *packed = twi_packed_of(&engine->arena, generation);
+    if (history->packing == line) history->packing = 0; /* it was just published */
+    history->in_hand = false;
+    generation->turn.pack_after_ms = 0;
+    if (packed != NULL && packed->table == TWI_TABLE_WHOLE) packed->stamp = stamp;
+    if (history->packing != 0) history->unpacking = true; /* a piece of it may be missing */
+    if (history->packing == 0 && (packed == NULL || packed->table == TWI_TABLE_GONE)) {
+        if (twi_load_relaxed(&generation->phase) == TWI_HISTORY && packed == NULL)
+            twi_history_enter(engine, generation);
+        return;
+    }
+    history->in_hand = true;
+    push(&engine->arena, generation);
+}
+
 void twi_history_forget_dropped(struct twi_arena *arena, struct tw_family *family) {
     if (family->turn.history.packing != 0 &&
         twi_load_relaxed(&twi_generation_at(arena, family->turn.history.packing)->phase) == TWI_DROPPED)
@@ -208,9 +234,10 @@ void twi_history_forget_dropped(struct twi_arena *arena, struct tw_family *famil
 }
 
 bool twi_history_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
-    uint32_t packed = twi_load_relaxed(&generation->packed);
-    if (!twi_packed_unmake(arena, generation, &generation->turn.history.packing, work)) return false;
-    bool gone = twi_packed_unmake(arena, generation, &packed, work);
-    twi_store_relaxed(&generation->packed, packed);
-    return gone;
+    uint32_t packed = twi_load_relaxed(&generation->packed), *packing = &generation->turn.history.packing;
+    /* They are the same if the last owner of the turn ended just below, or in publish(). */
+    if (*packing != packed && !twi_packed_unmake(arena, generation, packing, work)) return false;
+    if (packed != 0) *packing = packed;
+    twi_store_release(&generation->packed, 0);
+    return twi_packed_unmake(arena, generation, packing, work);
 }

@@ -38,7 +38,7 @@ bool twi_lease_epoch_request(tw_engine *engine, struct twi_lease_store *store, u
         (engine->turn.mono_ms < store->request_at_ms && (!leaves || store->is_leaving)))
         return false;
     struct twi_lease_epoch *epoch = &store->epoch;
-    memcpy(epoch->instance, engine->here->remote.id, sizeof engine->here->remote.id);
+    memcpy(epoch->instance, engine->in_redis.id, sizeof engine->in_redis.id);
     *message = (struct twi_lease_message){
         .store = store->index, .serial = serial, .requested_since_ms = store->requested_since_ms, .leaves = leaves};
     memcpy(message->epoch, epoch->id, sizeof message->epoch);
@@ -129,8 +129,7 @@ static void take_others(struct twi_lease_store *store, const struct twi_lease_an
 
 /* ---- replies ---- */
 
-/* Called when the engine has left the store, and stays open. If a lease was requested since then, the engine comes
- * again as one that was never here. */
+/* Called when the engine has left the store, and stays open. If a lease was requested since then, it comes again. */
 static void has_left(tw_engine *engine, struct twi_lease_store *store) {
     twi_check(store->is_leaving);
     bool is_idle = store->head == 0 && store->listed == 0 && store->holding == 0;
@@ -138,11 +137,7 @@ static void has_left(tw_engine *engine, struct twi_lease_store *store) {
         twi_lease_store_drop(&engine->leases, store);
         return;
     }
-    store->is_leaving = store->known = false;
-    store->request_at_ms = INT64_MIN;
-    store->requested_count = store->other_count = 0;
-    store->incarnation = 0;
-    memset(&store->epoch, 0, sizeof store->epoch);
+    twi_lease_store_leave(store);
 }
 
 /* Computes when the next heartbeat is sent. */

@@ -32,8 +32,8 @@ static int64_t interval_of(const tw_engine *engine) {
 static bool is_over(const struct twi_turn_state *turn, const struct twi_generation *generation) {
     return turn->now_ms >= generation->end_ms;
 }
-static bool is_leaving(const struct twi_turn_state *turn, const struct twi_generation *generation) {
-    return turn->closing || twi_load_relaxed(&generation->family->requests.close_requested);
+static bool is_leaving(const tw_engine *engine, const struct twi_generation *generation) {
+    return twi_port_is_closing(engine) || twi_load_relaxed(&generation->family->requests.close_requested);
 }
 
 static void was_resent(tw_engine *engine, struct twi_lease *lease) {
@@ -130,7 +130,7 @@ static void give_back(tw_engine *engine, struct twi_lease *lease, int64_t reques
         keep = requested > left ? 0 : lease->turn.lately;
         twi_store_relaxed(&lease->low_water, 0); /* so no units are drawn in advance for a while */
     }
-    if (is_leaving(&engine->turn, generation) || (requested != 0 && limit < twi_load_relaxed(&lease->drawn)) ||
+    if (is_leaving(engine, generation) || (requested != 0 && limit < twi_load_relaxed(&lease->drawn)) ||
         is_idle(&engine->turn, lease))
         keep = 0;
     take_out(engine, lease, keep);
@@ -185,6 +185,8 @@ static bool may_draw(const struct twi_turn_state *turn, struct twi_lease *lease,
     twi_check(limit >= 0);
     if (turn->mono_ms < lease->turn.retry_ms) return false;
     if (limit > twi_load_relaxed(&lease->drawn)) {
+        lease->turn.raised = TWI_LEASE_RAISING;
+        twi_fence_compiler();
         twi_store_relaxed(&lease->drawn, limit);
         /* J11, pairs with J12: a caller that sees units drawn after this point also sees `drawn`. A refund that was
          * made earlier is visible here. */
@@ -202,7 +204,7 @@ static int64_t draw_of(tw_engine *engine, struct twi_lease *lease, int64_t reque
     twi_check(requested >= 0);
     int64_t left = twi_load_relaxed(&lease->left);
     *need = 0;
-    if (is_leaving(&engine->turn, twi_lease_generation(&engine->arena, lease)) || lease->turn.restate) return 0;
+    if (is_leaving(engine, twi_lease_generation(&engine->arena, lease)) || lease->turn.restate) return 0;
     bool is_below_low_water = left < twi_load_relaxed(&lease->low_water);
     if (requested <= left && !is_below_low_water) return 0;
     if (requested > left) *need = requested - left;
@@ -248,7 +250,7 @@ static bool is_quiescent(const tw_engine *engine, struct twi_lease *lease) {
     if (is_over(&engine->turn, twi_lease_generation(&engine->arena, lease))) return true;
     if (twi_load_relaxed(&lease->left) != 0 || twi_load_relaxed(&lease->requested_units) != 0) return false;
     return !must_speak(&engine->turn, lease) &&
-           (!is_awaiting_first_grant(lease) || is_leaving(&engine->turn, twi_lease_generation(&engine->arena, lease)));
+           (!is_awaiting_first_grant(lease) || is_leaving(engine, twi_lease_generation(&engine->arena, lease)));
 }
 
 /* ---- all messages of one turn ---- */
@@ -308,7 +310,7 @@ size_t twi_port_leases(tw_engine *engine, uint32_t index, uint64_t serial, struc
     twi_lease_stores_sort(engine);
     struct twi_lease_store *store = twi_lease_store_at(leases, index);
     if (store == NULL || !twi_lease_epoch_is_joined(engine, store)) return 0;
-    bool is_over = engine->turn.closing && is_returned(engine, store);
+    bool is_over = twi_port_is_closing(engine) && is_returned(engine, store);
     size_t count = twi_lease_epoch_request(engine, store, serial, is_over, &messages[0]) ? 1 : 0;
     if (!twi_lease_epoch_may_speak(store)) return count;
     count += take_listed(engine, store, messages + count, count_max - count);
@@ -384,10 +386,14 @@ static void take_grant(tw_engine *engine, struct twi_lease *lease, const struct 
     }
     bool whole = granted >= message->target;
     twi_store_relaxed(&lease->low_water, whole && lease->turn.grant_size > 1 ? lease->turn.grant_size / 2 : 0);
-    lease->turn.granted = granted;
     twi_lease_hold(twi_lease_store_of(engine, lease), lease);
     lease->turn.exhausted_at_ms = engine->turn.mono_ms;
     lease->turn.used_ms = engine->turn.mono_ms; /* otherwise the lease would be idle before it could be used */
+    /* If this process ends between the next two, the units count as spent. In the other order they would be granted a
+     * second time, and sold twice. */
+    twi_fence_compiler();
+    lease->turn.granted = granted;
+    twi_fence_compiler();
     /* this comes after J11, or after the end of the sections that knew another `drawn` */
     (void)twi_add_relaxed(&lease->left, more);
     if (!whole && message->need == 0) lease->turn.retry_ms = engine->turn.mono_ms + twi_lease_busy_ms(engine);
@@ -398,7 +404,7 @@ static void take_grant(tw_engine *engine, struct twi_lease *lease, const struct 
 static bool has_unacknowledged_after(const tw_engine *engine, const struct twi_lease *lease,
                                      const struct twi_lease_message *message, const struct twi_lease_answer *answer) {
     bool is_passed = answer->total > message->limit || answer->spent_all > message->limit;
-    return is_passed && !answer->open && !is_leaving(&engine->turn, twi_lease_generation(&engine->arena, lease));
+    return is_passed && !answer->open && !is_leaving(engine, twi_lease_generation(&engine->arena, lease));
 }
 
 static void take_numbers(tw_engine *engine, struct twi_lease *lease, const struct twi_lease_message *message,

@@ -3,6 +3,7 @@
 
 #include "engine/base/grow.h"
 #include "engine/core/store_map.h"
+#include "engine/core/window_map.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,14 @@ void twi_lease_store_drop(struct twi_leases *leases, struct twi_lease_store *sto
     }
     leases->more[store->index - 1] = NULL;
     free(store);
+}
+
+void twi_lease_store_leave(struct twi_lease_store *store) {
+    store->left = store->is_leaving = store->known = false;
+    store->request_at_ms = INT64_MIN;
+    store->requested_count = store->other_count = 0;
+    store->incarnation = 0;
+    memset(&store->epoch, 0, sizeof store->epoch);
 }
 
 void twi_lease_stores_free(struct twi_leases *leases) {
@@ -107,6 +116,19 @@ void twi_lease_stores_sort(tw_engine *engine) {
     }
 }
 
+void twi_lease_stores_unlist(tw_engine *engine, struct twi_lease *lease) {
+    (void)twi_swap_acqrel(&lease->listed, 0); /* J6 */
+    list(engine, lease);
+}
+
+void twi_lease_stores_heal(tw_engine *engine, struct twi_cell *cell, uint32_t number) {
+    struct twi_lease *lease = twi_lease_of(cell);
+    if (lease == NULL) return;
+    twi_lease_stores_sort(engine); /* a lease that was pushed has no number after that */
+    if (twi_load_relaxed(&lease->listed) == number) (void)twi_swap_acqrel(&lease->listed, 0); /* J6 */
+    list(engine, lease);
+}
+
 struct twi_lease *twi_lease_store_next(tw_engine *engine, struct twi_lease_store *store) {
     return store->listed != 0 ? take_first(&engine->arena, &store->listed) : NULL;
 }
@@ -167,6 +189,46 @@ void twi_lease_stores_forget(tw_engine *engine, const struct twi_generation *gen
             if (twi_lease_generation(&engine->arena, lease) != generation) twi_lease_enqueue(engine, store, lease);
         }
     }
+}
+
+/* ---- another process continues ---- */
+
+/* If the process before had not restated all its leases in this epoch, the epoch counts as a new one. If it was the
+ * last one, the engine has left the store. */
+static void inherit_store(struct twi_lease_store *store) {
+    if (store->left) twi_lease_store_leave(store);
+    store->listed = store->head = store->tail = store->active = store->restating = store->holding = 0;
+    store->serial = 0; /* messages under way belong to an earlier connection */
+    store->known = store->awaiting_epoch = store->is_leaving = false;
+    store->request_at_ms = store->walk_at_ms = INT64_MIN;
+    store->requested_count = store->other_count = 0;
+    if (strcmp(store->epoch.resent_in, store->epoch.id) != 0) store->epoch.id[0] = '\0';
+}
+
+static void inherit_window(void *ctx, struct twi_generation *generation) {
+    tw_engine *engine = ctx;
+    for (uint32_t line = twi_load_acquire(&generation->leases); line != 0;) { /* J4, pairs with J3 */
+        struct twi_lease *lease = twi_lease_at(&engine->arena, line);
+        line = lease->attached.older;
+        lease->turn.in_flight = lease->turn.restate = false;
+        lease->turn.in.is_listed = lease->turn.in.is_active = false;
+        lease->turn.has_unacknowledged = true;
+        lease->turn.retry_ms = INT64_MIN;
+        if (lease->turn.raised == TWI_LEASE_RAISING) lease->turn.raised = twi_epoch_stamp();
+        if (lease->turn.in.is_held) twi_lease_store_of(engine, lease)->holding++;
+        list(engine, lease);
+    }
+}
+
+void twi_leases_inherit(tw_engine *engine) {
+    struct twi_leases *leases = &engine->leases;
+    twi_check(leases->room == 0); /* one Redis is one store */
+    if (!twi_load_relaxed(&leases->exist)) return;
+    leases->unplaced = 0;
+    inherit_store(&leases->first);
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
+         family = twi_load_acquire(&family->entry.next))
+        if (family->kind.is_hard && family->kind.synced) twi_window_visit(family, inherit_window, engine);
 }
 
 /* ---- checks ---- */

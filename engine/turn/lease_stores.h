@@ -30,10 +30,18 @@ TWI_INLINE struct twi_lease_store *twi_lease_store_of(tw_engine *engine, const s
 }
 /* Frees the record. The engine has no leases in that store any more. */
 void twi_lease_store_drop(struct twi_leases *leases, struct twi_lease_store *store);
+/* The engine is not in the store any more. If it comes again, it comes as one that was never there. */
+void twi_lease_store_leave(struct twi_lease_store *store);
 
 /* Moves all leases that callers have listed into the chains of their stores. If a caller requests units after this
  * point, it lists its lease again (J6). */
 void twi_lease_stores_sort(tw_engine *engine);
+/* Clears `listed` of a lease that is not in the callers' list. Callers that found the flag set have pushed nothing, so
+ * the lease joins the chain of its store. */
+void twi_lease_stores_unlist(tw_engine *engine, struct twi_lease *lease);
+/* Lists the lease of this counter, if it has one, for the thread with this number, which ended and may have been about
+ * to list it. */
+void twi_lease_stores_heal(tw_engine *engine, struct twi_cell *cell, uint32_t number);
 /* Returns the next lease of the store's chain. Returns NULL if the chain is empty. */
 struct twi_lease *twi_lease_store_next(tw_engine *engine, struct twi_lease_store *store);
 /* Removes all leases of the generation from chains and queues. */
@@ -43,6 +51,10 @@ void twi_lease_enqueue(tw_engine *engine, struct twi_lease_store *store, struct 
 struct twi_lease *twi_lease_dequeue(tw_engine *engine, struct twi_lease_store *store);
 /* Called when units of this lease were granted or returned. Each new epoch then states the lease again. */
 void twi_lease_hold(struct twi_lease_store *store, struct twi_lease *lease);
+
+/* Another process makes the turns from now on: no message is in flight, every lease is looked at once more, and each
+ * store's epoch is requested on the new connection. */
+void twi_leases_inherit(tw_engine *engine);
 
 void twi_lease_stores_free(struct twi_leases *leases);
 

@@ -2,6 +2,7 @@
  * sync/turn/settle.c begins a restoration through items.h. The turn then continues it in bounded steps, before it
  * collects.
  * Always true: until a listed generation is walked, its `outstanding` is one more, so that it is not dropped. */
+#include "engine/turn/restore.h"
 #include "engine/turn/restore_notes.h"
 
 #include "engine/core/agenda.h"
@@ -25,12 +26,9 @@ struct begin {
 };
 
 /* The generation has counts to send again, whatever its phase was. Its hook is not called again. */
-static void list_generation(tw_engine *engine, struct twi_generation *generation) {
-    twi_check(!generation->turn.restore.listed);
-    twi_check(generation->synced);
+static void keep(tw_engine *engine, struct twi_generation *generation) {
+    twi_check(generation->synced && !generation->turn.restore.listed);
     generation->turn.restore.listed = true;
-    generation->turn.restore.next = engine->restore->listed;
-    engine->restore->listed = twi_arena_line(&engine->arena, generation);
     generation->turn.outstanding++;
     generation->turn.sealed_mono_ms = engine->turn.mono_ms; /* the time to drain it begins now */
     if (twi_load_relaxed(&generation->phase) > TWI_SEALED)
@@ -38,6 +36,31 @@ static void list_generation(tw_engine *engine, struct twi_generation *generation
     /* The roll-over notices when the generation has no unsent counts any more. */
     generation->family->turn.look_mono_ms = engine->turn.mono_ms;
     twi_agenda_notify(generation->family);
+}
+
+/* The list is whole at each moment, so it is what the next process trusts. */
+static void list_generation(tw_engine *engine, struct twi_generation *generation) {
+    generation->turn.restore.next = engine->restore->listed;
+    twi_fence_compiler();
+    engine->restore->listed = twi_arena_line(&engine->arena, generation);
+    twi_fence_compiler();
+    keep(engine, generation);
+}
+
+/* The process before may have ended while it changed the cursor. To walk over a counter again changes nothing. But a
+ * counter of a packed window may have a record already, and a second record would be sent, too. So records that are not
+ * complete are given back first. */
+void twi_restore_inherit(tw_engine *engine) {
+    twi_check(twi_turn_is_owned(engine));
+    engine->restore->cursor = (struct twi_cursor){0};
+    for (uint32_t line = engine->restore->listed; line != 0;) {
+        struct twi_generation *generation = twi_generation_at(&engine->arena, line);
+        const struct twi_packed *packed = twi_packed_of(&engine->arena, generation);
+        keep(engine, generation);
+        if (packed != NULL && packed->table == TWI_TABLE_GONE && packed->revived.begun && !packed->revived.done)
+            twi_history_begin_shed(engine, generation);
+        line = generation->turn.restore.next;
+    }
 }
 
 static void begin_generation(void *ctx, struct twi_generation *generation) {
@@ -151,7 +174,8 @@ static bool restore_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
 }
 
 /* A packed counter gets a record again. The record is outside of the index, because readers use the packed form.
- * Packed counters of the other stores get records, too, because a packed window is walked only once. */
+ * Packed counters of the other stores get records, too, because a packed window is walked only once. A new record is
+ * as if acknowledged until restore_cell() comes to it. */
 static bool revive_entry(void *ctx, tw_key key, struct twi_final final) {
     struct walk *walk = ctx;
     tw_engine *engine = walk->engine;
@@ -162,21 +186,12 @@ static bool revive_entry(void *ctx, tw_key key, struct twi_final final) {
     }
     cursor->looks -= REVIVE_WORK;
     if (final.local == 0) return true;
-    bool restores = walk_of(engine, twi_restore_store_of_key(engine, walk->generation, key)) == TWI_WALK_RESTORES;
-    struct twi_cell *cell = twi_table_revive(&engine->arena, walk->generation, key, final.local, final.base);
-    if (cell == NULL && !restores) walk->generation->turn.restore.unrestorable = true; /* if its store forgets it */
-    if (cell == NULL && restores)
+    if (twi_table_revive(&engine->arena, walk->generation, key, final.local, final.base) != NULL) return true;
+    if (walk_of(engine, twi_restore_store_of_key(engine, walk->generation, key)) == TWI_WALK_RESTORES)
         twi_lost_report(engine, walk->generation->family, key, walk->generation->start_ms, final.local,
                         TW_LOST_ROLLBACK);
-    if (cell == NULL) return true;
-    uint64_t meta = twi_load_relaxed(&cell->meta);
-    struct twi_cold *cold = twi_cell_cold(cell, meta);
-    twi_store_relaxed(&cold->handed, final.local);
-    twi_store_relaxed(&cold->acked, final.local);
-    if (!restores) return true;
-    (void)twi_or_relaxed(&cell->meta, TWI_META_RESEND);
-    twi_dirty_owe(engine, walk->generation, cell, meta);
-    twi_port_count(engine, restored, (int64_t)twi_restore_magnitude(final.local));
+    else
+        walk->generation->turn.restore.unrestorable = true; /* if its store forgets it */
     return true;
 }
 
@@ -193,18 +208,20 @@ static bool restore_generation(tw_engine *engine, struct twi_generation *generat
     twi_check(generation->turn.restore.listed);
     struct twi_cursor *cursor = &engine->restore->cursor;
     struct walk walk = {engine, generation, engine->turn.now_ms};
-    uint32_t line = twi_load_relaxed(&generation->packed);
-    struct twi_packed *packed = twi_arena_at(&engine->arena, line);
-    if (line != 0 && packed->table == TWI_TABLE_GOING &&
+    struct twi_packed *packed = twi_packed_of(&engine->arena, generation);
+    if (packed != NULL && packed->table == TWI_TABLE_GOING &&
         !twi_history_shed(&engine->arena, generation, &cursor->looks)) {
         cursor->looks = 0;
         return false;
     }
-    if (!cursor->done) twi_table_walk(&engine->arena, generation, cursor, restore_cell, &walk);
-    if (!cursor->done || line == 0 || packed->table == TWI_TABLE_WHOLE || !any_restores(engine)) return cursor->done;
-    if (cursor->looks == 0) return false;
-    twi_packed_walk(&engine->arena, line, &packed->revived, revive_entry, &walk);
-    return packed->revived.done;
+    if (packed != NULL && packed->table == TWI_TABLE_GONE && !packed->revived.done && any_restores(engine)) {
+        if (cursor->looks == 0) return false;
+        twi_packed_walk(&engine->arena, twi_load_relaxed(&generation->packed), &packed->revived, revive_entry, &walk);
+        if (!packed->revived.done) return false;
+    }
+    if (cursor->looks == 0) return false; /* it would mean a walk without a bound */
+    twi_table_walk(&engine->arena, generation, cursor, restore_cell, &walk);
+    return cursor->done;
 }
 
 static void end_walk(struct twi_restore_stores *stores) {

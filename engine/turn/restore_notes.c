@@ -214,8 +214,9 @@ uint64_t twi_restore_take_dropped(struct twi_restore *restore, uint32_t store, i
 int64_t twi_restore_take(struct twi_generation *generation, struct twi_cell *cell, struct twi_cold *cold) {
     twi_check((twi_load_relaxed(&cell->meta) & TWI_META_RESEND) != 0);
     int64_t acked = twi_load_relaxed(&cold->acked), given_up = twi_restore_given_up_of(generation, cell);
-    (void)twi_and_acqrel(&cell->meta, ~TWI_META_RESEND); /* one instruction; no ordering is needed */
     twi_store_relaxed(&cold->acked, given_up);
+    twi_fence_compiler(); /* if this process ends in between, the counter is still to be sent again */
+    (void)twi_and_acqrel(&cell->meta, ~TWI_META_RESEND); /* one instruction; no ordering is needed */
     return acked - given_up;
 }
 
@@ -243,9 +244,10 @@ void twi_restore_note_returned(const struct twi_item *item, bool whole) {
         forget_units(item);
         return;
     }
+    (void)twi_or_relaxed(&cell->meta, TWI_META_RESEND);
+    twi_fence_compiler(); /* if this process ends in between, the counter does not count as acknowledged */
     twi_store_relaxed(&cold->handed, handed + item->units);
     twi_store_relaxed(&cold->acked, acked + item->units);
-    (void)twi_or_relaxed(&cell->meta, TWI_META_RESEND);
 }
 
 /* ---- forgetting ---- */
@@ -259,6 +261,7 @@ void twi_restore_forget(struct twi_restore *restore) {
 }
 
 void twi_restore_free(struct twi_restore *restore) {
+    if (restore->is_shared) return;
     free(restore->given_up.items);
     free(restore->adrift.items);
     free(restore->dropped);

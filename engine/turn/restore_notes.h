@@ -60,6 +60,7 @@ struct twi_restore {
     struct twi_dropped_window *dropped; /* sorted by their ends */
     uint32_t dropped_count, dropped_room;
     struct twi_dropped_window dropped_rest; /* the windows for which there was no memory */
+    bool is_shared; /* the three arrays have their whole room, in memory that processes share, and are not freed */
 };
 
 /* take() is called when a marked counter is collected, and returns the part of it that the earlier store has.

@@ -18,6 +18,7 @@
 #include "engine/core/window_map.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/reserve/hold_book.h"
+#include "engine/reserve/hold_shared.h"
 #include "engine/reserve/reserve_local.h"
 #include "engine/turn/closing.h"
 #include "engine/turn/closing_send.h"
@@ -98,7 +99,7 @@ static void look_at_all(struct twi_rollover *rollover) {
     }
 }
 
-/* Unlinked generations wait on the engine's list for their grace period. */
+/* Dropped generations are on the engine's list already. Their grace period begins. */
 static void retire_dropped(struct twi_rollover *rollover) {
     twi_check(rollover->dropped);
     struct tw_family *family = rollover->family;
@@ -110,16 +111,13 @@ static void retire_dropped(struct twi_rollover *rollover) {
     uint32_t *link = &family->turn.generations, unsorted = family->turn.unsorted;
     for (uint32_t i = 0; *link != 0; i++) {
         struct twi_generation *generation = twi_generation_at(&engine->arena, *link);
-        uint32_t line = *link;
         if (twi_load_relaxed(&generation->phase) != TWI_DROPPED) {
             link = &generation->turn.next_all;
             continue;
         }
         *link = generation->turn.next_all;
         if (i < unsorted) family->turn.unsorted--;
-        generation->turn.retired = stamp;
-        generation->turn.next_all = engine->unlinked.generations;
-        engine->unlinked.generations = line;
+        generation->turn.dropped.stamp = stamp;
     }
 }
 
@@ -192,6 +190,7 @@ static bool free_family(tw_engine *engine, struct tw_family *family) {
     if (stays) return false;
     twi_limit_stats_free(family);
     twi_closing_free(family);
+    twi_hold_shared_forget(family);
     twi_family_free(family);
     return true;
 }

@@ -41,6 +41,16 @@ static inline void twi_rollover_enter(struct twi_generation *generation, enum tw
     twi_store_release(&generation->phase, (uint8_t)phase);
 }
 
+/* A dropped generation is listed first, so that it is in a list if this thread ends in between (recover.c). It is not
+ * given back before its stamp. */
+static inline void twi_rollover_drop(tw_engine *engine, struct twi_generation *generation) {
+    generation->turn.dropped.stamp = TWI_NOT_RETIRED;
+    generation->turn.dropped.next = engine->unlinked.generations;
+    twi_fence_compiler();
+    engine->unlinked.generations = twi_arena_line(&engine->arena, generation);
+    twi_rollover_enter(generation, TWI_DROPPED);
+}
+
 static inline bool twi_rollover_is_ending(const struct twi_rollover *rollover) {
     return rollover->engine->turn.closing || twi_load_relaxed(&rollover->family->requests.close_requested);
 }

@@ -10,13 +10,22 @@
 #include "engine/count/contention.h"
 #include "engine/count/dirty.h"
 #include "engine/core/state.h"
+#include "engine/turn/flush_serve.h"
 #include "engine/turn/gauge.h"
+#include "engine/turn/heal.h"
+#include "engine/turn/recover_process.h"
 #include "engine/core/call_guard.h"
 #include "engine/core/driving.h"
+#include "engine/core/leader.h"
 #include "engine/core/queue.h"
+#include "engine/core/turn_owner.h"
 #include "engine/core/waiters.h"
 #include "engine/reserve/reserve_local.h"
+#include "engine/turn/recount.h"
+#include "engine/turn/recover.h"
+#include "engine/turn/recover_flags.h"
 #include "engine/turn/rollover.h"
+#include "engine/turn/remote.h"
 #include "engine/turn/timeout_check.h"
 #include "engine/turn/window_reclaim.h"
 
@@ -28,12 +37,19 @@
 /* ---- the turn ---- */
 
 bool twi_turn_take(tw_engine *engine) {
-    /* E1, pairs with E2. It makes all writes of the previous owner visible here */
-    return !twi_swap_acqrel(&engine->turn.owned, true);
+    if (engine->life.is_shared && !twi_leader_is_here(engine)) return false; /* another process makes the turns */
+    uint32_t owner = twi_turn_own(engine, 0);
+    if (owner == 0) return true;
+    /* While the slot is locked, no other thread gets its number. */
+    struct twi_thread_slot *ended = twi_thread_lock_ended(owner);
+    if (ended == NULL) return false;
+    bool is_ours = twi_turn_own(engine, owner) == owner;
+    twi_thread_unlock(ended);
+    if (is_ours) twi_recover(engine);
+    return is_ours;
 }
 void twi_turn_leave(tw_engine *engine) {
-    twi_check(twi_turn_is_owned(engine));
-    twi_store_release(&engine->turn.owned, false); /* E2 */
+    twi_turn_disown(engine);
     twi_event_count_raise(&engine->turn.ended);
 }
 
@@ -116,6 +132,8 @@ static void plan_next(tw_engine *engine) {
         int64_t wake_ms = engine->here->remote.driver->wake_ms(engine->here->remote.sync);
         if (wake_ms < next_ms) next_ms = wake_ms;
     }
+    int64_t ask_ms = engine->life.host_driven ? twi_driving_wake_ms(engine) : INT64_MAX;
+    if (ask_ms < next_ms) next_ms = ask_ms;
     int64_t look_ms = twi_load_relaxed(&engine->here->calls->look_ms);
     if (look_ms < next_ms) next_ms = look_ms;
     if (next_ms < engine->turn.mono_ms) next_ms = engine->turn.mono_ms; /* no time is subtracted from INT64_MIN */
@@ -164,12 +182,18 @@ void twi_turn_run(tw_engine *engine) {
     engine->turn.now_ms = twi_clock_read(&engine->clock);
     engine->turn.mono_ms = twi_clock_mono_ms(&engine->clock);
     twi_arena_survey(&engine->arena, engine->turn.mono_ms);
+    twi_leader_turn(engine);
+    twi_heal(engine);
+    if (engine->turn.has_doubts) twi_recover_flags(engine);
     twi_rollover_turn(engine);
     twi_contention_turn(engine);
     twi_reserve_local_turn(engine);
     twi_gauge_turn(engine);
+    twi_recount_turn(engine);
     twi_clock_tick();
-    twi_dirty_heal(engine);
+    twi_recover_processes(engine);
+    twi_remote_turn(engine);
+    twi_flush_serve(engine);
     if (engine->here->remote.sync != NULL) engine->here->remote.driver->turn(engine->here->remote.sync);
     if (engine->here->remote.sync != NULL) twi_dirty_sample(engine);
     twi_clock_tick();
@@ -188,6 +212,23 @@ void twi_turn_run(tw_engine *engine) {
     twi_timeout_check(engine);
     plan_next(engine);
     TWI_PROBE(turn_end);
+}
+
+/* ---- the process that leads a shared engine ---- */
+
+bool twi_turn_lead(tw_engine *engine) {
+    if (twi_leader_take(engine) == TWI_LEADER_NOT) return false;
+    if (twi_turn_take(engine)) { /* calls find the sync from now on */
+        twi_remote_turn(engine);
+        twi_turn_leave(engine);
+    }
+    return true;
+}
+
+bool twi_turn_leads(tw_engine *engine) {
+    if (twi_leader_is_here(engine)) return true;
+    if (!twi_leader_is_due(engine) || !twi_load_relaxed(&engine->here->lead.is_candidate)) return false;
+    return !twi_load_acquire(&engine->life.stopped) && twi_turn_lead(engine);
 }
 
 /* ---- the background thread ---- */
@@ -268,12 +309,12 @@ void twi_turn_nap(tw_engine *engine, uint32_t ms) {
     (void)poll(&fd, 1, (int)ms);
 }
 
-static void *run_turns(void *arg) {
-    tw_engine *engine = arg;
+void twi_turn_loop(tw_engine *engine) {
     struct rest rest = {.after_ms = REST_AFTER_MS};
     rest.look_ms = twi_clock_mono_ms(&engine->clock) + rest.after_ms;
     twi_clock_keep(&engine->clock);
     while (!twi_load_acquire(&engine->here->background.stops)) {
+        if (engine->life.is_shared && !twi_epoch_look_at_users()) break;
         if (twi_turn_take(engine)) {
             twi_turn_run(engine);
             twi_turn_leave(engine);
@@ -283,13 +324,13 @@ static void *run_turns(void *arg) {
         twi_clock_round();
     }
     twi_clock_keep(NULL);
-    return NULL;
+    twi_clock_abandon(&engine->clock);
 }
 
-tw_status twi_turn_start_thread(tw_engine *engine) {
+tw_status twi_turn_start_thread(tw_engine *engine, void *(*run)(void *engine)) {
     twi_check(!engine->life.host_driven && !engine->here->background.runs);
     twi_store_relaxed(&engine->here->background.stops, false);
-    engine->here->background.runs = twi_own_thread_start(&engine->here->background.thread, run_turns, engine);
+    engine->here->background.runs = twi_own_thread_start(&engine->here->background.thread, run, engine);
     if (!engine->here->background.runs) return twi_refuse(TW_ERR_MEMORY, "no thread could be started");
     return TW_OK;
 }
@@ -298,12 +339,22 @@ void twi_turn_stop_thread(tw_engine *engine) {
     if (!engine->here->background.runs) return;
     twi_store_release(&engine->here->background.stops, true);
     twi_port_wake(engine);
+    if (engine->life.is_shared) twi_leader_call(engine); /* it may be waiting to lead */
     pthread_join(engine->here->background.thread, NULL);
     engine->here->background.runs = false;
-    twi_clock_abandon(&engine->clock);
 }
 
 /* ---- host-driven ---- */
+
+/* A process that does not lead moves the time, so that windows end for its calls, and drives the calls of its own. */
+static tw_status follow(tw_engine *engine) {
+    twi_socket_set_calm(&engine->here->waits);
+    twi_clock_refresh(&engine->clock);
+    twi_driving_step(engine);
+    twi_waiters_turn(engine);
+    (void)twi_queue_run_own(engine, TWI_TURN_ANSWERS);
+    return TW_PENDING;
+}
 
 tw_status tw_turn(tw_engine *engine) {
     twi_check(engine != NULL);
@@ -311,8 +362,12 @@ tw_status tw_turn(tw_engine *engine) {
         return twi_refuse(TW_ERR_MODE,
                           "threads: tw_turn() is for host-driven engines; this one has a thread of its own");
     tw_status status = twi_guard_thread(twi_thread_here());
+    if (twi_process_is_barred() && twi_leader_is_here(engine)) twi_leader_hand_over(engine);
     if (status != TW_OK) return status;
-    if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    bool is_stopped = twi_load_acquire(&engine->life.stopped);
+    if (engine->life.is_shared && is_stopped) twi_waiters_turn(engine); /* another process has stopped it */
+    if (is_stopped) return twi_refuse(TW_ERR_CLOSED, NULL);
+    if (engine->life.is_shared && !twi_turn_leads(engine)) return follow(engine);
     if (!twi_turn_take(engine)) return TW_PENDING;
     twi_turn_run(engine);
     twi_turn_leave(engine);
@@ -325,15 +380,25 @@ int tw_fd(const tw_engine *engine) {
     return engine->life.host_driven ? engine->here->waits.fd : -1;
 }
 
+/* When a process that does not lead has work. */
+static int64_t follow_again_ms(tw_engine *engine) {
+    int64_t next_ms = twi_load_relaxed(&engine->here->lead.look_ms), wake_ms = twi_driving_wake_ms(engine);
+    int64_t look_ms = twi_load_relaxed(&engine->here->calls->look_ms);
+    if (wake_ms < next_ms) next_ms = wake_ms;
+    return look_ms < next_ms ? look_ms : next_ms;
+}
+
 uint32_t tw_timeout_ms(tw_engine *engine) {
     twi_check(engine != NULL);
     (void)twi_thread_here();
-    if (twi_load_relaxed(&engine->agenda.news) != NULL || twi_queue_has_own(engine)) return 0;
-    int64_t next_ms = twi_load_relaxed(&engine->turn.next_ms);
+    if (twi_queue_has_own(engine)) return 0;
+    bool leads = !engine->life.is_shared || twi_leader_is_here(engine);
+    if (leads && twi_load_relaxed(&engine->agenda.news) != NULL) return 0;
+    int64_t next_ms = leads ? twi_load_relaxed(&engine->turn.next_ms) : follow_again_ms(engine);
     int64_t reservations_ms = twi_load_relaxed(&engine->here->reservations->next_ms); /* it may be new in this turn */
     if (reservations_ms < next_ms) next_ms = reservations_ms;
-    int64_t left_ms = next_ms - twi_clock_mono_ms(&engine->clock);
-    return left_ms <= 0 ? 0 : left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX;
+    int64_t now_ms = twi_clock_mono_ms(&engine->clock), left_ms = next_ms <= now_ms ? 0 : next_ms - now_ms;
+    return left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX;
 }
 
 void tw_enter(tw_engine *engine) {

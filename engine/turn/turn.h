@@ -15,8 +15,15 @@ void twi_turn_leave(tw_engine *engine);
 /* Sleeps until a socket is ready or a thread wakes it, but for at most `ms`. */
 void twi_turn_nap(tw_engine *engine, uint32_t ms);
 
-/* The background thread, which runs the turns of an engine that is not host-driven. */
-tw_status twi_turn_start_thread(tw_engine *engine);
+/* The background thread, which runs the turns of an engine that is not host-driven. `run` calls twi_turn_loop(), which
+ * returns when the thread has to stop. */
+tw_status twi_turn_start_thread(tw_engine *engine, void *(*run)(void *engine));
+void twi_turn_loop(tw_engine *engine);
 void twi_turn_stop_thread(tw_engine *engine);
+
+/* Of a shared engine (leader.h). The first one tries to lead now. The second one returns true if this thread leads; a
+ * candidate tries when that is due. */
+bool twi_turn_lead(tw_engine *engine);
+bool twi_turn_leads(tw_engine *engine);
 
 #endif

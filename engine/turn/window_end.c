@@ -84,8 +84,11 @@ static bool call_hook(struct twi_rollover *rollover, struct twi_generation *gene
     if (engine->turn.mono_ms < generation->turn.hook_after_ms && !engine->turn.hooks_partial) return false;
     if (is_before_its_time(rollover, generation)) flags |= TW_CLOSED_PARTIAL;
     if (generation->turn.restore.is_short) flags |= TW_CLOSED_LOCAL;
+    if (generation->turn.hook_runs) flags |= TW_CLOSED_AGAIN; /* the thread that called it ended meanwhile */
+    generation->turn.hook_runs = true;
     bool answered = twi_host_closed(rollover->family, generation->start_ms, generation->end_ms, flags);
     if (!answered) {
+        generation->turn.hook_runs = false;
         generation->turn.hook_after_ms = twi_clock_mono_ms(&engine->clock) + HOOK_AGAIN_MS;
         twi_port_count(engine, hooks_again, 1);
     }
@@ -169,6 +172,7 @@ static bool close_by_one(struct twi_rollover *rollover, struct twi_generation *g
         twi_closing_hook_answered(rollover->engine, generation, answered);
     else
         twi_closing_refused(rollover->engine, generation);
+    generation->turn.hook_runs = false;
     return generation->turn.hook_done && twi_close_election_of(generation) == NULL;
 }
 
@@ -257,7 +261,7 @@ static void drop(struct twi_rollover *rollover, struct twi_generation *generatio
         /* If a reader's clock is a moment old, or was set back, the reader must not assume that the window is empty. */
         if (rollover->family->kind.has_starts)
             (void)twi_family_raise(&rollover->family->marks.gone_ms, generation->end_ms);
-        twi_rollover_enter(generation, TWI_DROPPED);
+        twi_rollover_drop(rollover->engine, generation);
         twi_restore_note_dropped(rollover->engine, generation);
         rollover->dropped = true;
     } else {

@@ -17,12 +17,10 @@ void twi_window_abandon(struct twi_rollover *rollover) {
     struct tw_family *family = rollover->family;
     struct twi_generation *generation = family->turn.prepared.generation;
     if (generation == NULL) return;
+    generation->turn.announced = generation->turn.dropped.is_hidden = true;
+    twi_rollover_drop(rollover->engine, generation);
     family->turn.prepared.generation = NULL;
-    twi_rollover_enter(generation, TWI_DROPPED);
-    generation->turn.announced = generation->turn.hidden = true;
-    generation->turn.retired = 0;
-    generation->turn.next_all = rollover->engine->unlinked.generations;
-    rollover->engine->unlinked.generations = twi_arena_line(&rollover->engine->arena, generation);
+    generation->turn.dropped.stamp = 0;
     family->turn.held++;
 }
 

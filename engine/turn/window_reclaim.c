@@ -15,18 +15,19 @@
  * make it `current` again. A thread that began after the generation was unlinked may have it from `current`, even if
  * `current` is another one by now. So the generation always waits for a second grace period. */
 static void hide(struct twi_generation *generation) {
-    twi_check(!generation->turn.hidden);
+    twi_check(!generation->turn.dropped.is_hidden);
     struct tw_family *family = generation->family;
     if (twi_load_acquire(&family->current) == generation) twi_store_release(&family->current, &twi_generation_none);
-    generation->turn.hidden = true;
-    generation->turn.retired = twi_epoch_stamp();
+    generation->turn.dropped.stamp = TWI_NOT_RETIRED;
+    twi_fence_compiler();
+    generation->turn.dropped.is_hidden = true;
+    generation->turn.dropped.stamp = twi_epoch_stamp();
 }
 
-/* is_walked means that some generation is held. */
-static bool give_back(tw_engine *engine, struct twi_generation *generation, bool is_walked, uint32_t *work) {
+/* Gives back all but the generation itself. is_walked means that some generation is held. */
+static bool empty(tw_engine *engine, struct twi_generation *generation, bool is_walked, uint32_t *work) {
     twi_check(twi_load_relaxed(&generation->phase) == TWI_DROPPED);
-    struct tw_family *family = generation->family;
-    if (!generation->turn.hidden) {
+    if (!generation->turn.dropped.is_hidden) {
         hide(generation);
         engine->turn.reclaimed = true; /* the next turn looks again without a wait */
         return false;
@@ -42,21 +43,19 @@ static bool give_back(tw_engine *engine, struct twi_generation *generation, bool
     twi_leases_forget(engine, generation);
     twi_share_forget(engine, generation);
     twi_overshoot_forget(engine, generation);
-    if (!twi_table_unmake(&engine->arena, generation, work)) return false;
-    family->turn.held--;
-    return true;
+    return twi_table_empty(&engine->arena, generation, work);
 }
 
 static void reclaim_maps(tw_engine *engine, uint64_t reached) {
     if (engine->unlinked.maps != 0 && engine->unlinked.maps_stamp < reached) {
-        for (uint32_t line = engine->unlinked.maps; line != 0;) {
-            uint32_t next = twi_window_map_next(&engine->arena, line);
-            twi_arena_give(&engine->arena, line, twi_window_map_lines(&engine->arena, line));
-            line = next;
+        while (engine->unlinked.maps != 0) {
+            uint32_t line = engine->unlinked.maps, lines = twi_window_map_lines(&engine->arena, line);
+            engine->unlinked.maps = twi_window_map_next(&engine->arena, line);
+            twi_arena_give(&engine->arena, line, lines);
         }
-        engine->unlinked.maps = 0;
     }
     if (engine->unlinked.maps == 0 && twi_load_relaxed(&engine->unlinked.new_maps) != 0) {
+        engine->unlinked.maps_stamp = UINT64_MAX;
         engine->unlinked.maps = twi_swap_acqrel(&engine->unlinked.new_maps, 0);
         engine->unlinked.maps_stamp = twi_epoch_stamp();
         engine->turn.reclaimed = true;
@@ -74,11 +73,14 @@ void twi_window_reclaim(tw_engine *engine) {
     uint32_t work = 4 * TWI_WORK_TURN, *link = &engine->unlinked.generations;
     while (*link != 0 && work != 0) {
         struct twi_generation *generation = twi_generation_at(&engine->arena, *link);
-        uint32_t next = generation->turn.next_all;
-        if (generation->turn.retired < reached && give_back(engine, generation, is_walked, &work))
-            *link = next;
-        else
-            link = &generation->turn.next_all;
+        if (generation->turn.dropped.stamp < reached && empty(engine, generation, is_walked, &work)) {
+            /* If this thread ends in between, it leaks some hundred bytes. Nothing is ever given back twice. */
+            *link = generation->turn.dropped.next;
+            generation->family->turn.held--;
+            twi_table_give(&engine->arena, generation);
+        } else {
+            link = &generation->turn.dropped.next;
+        }
     }
     reclaim_maps(engine, reached);
     engine->turn.reclaimed = engine->turn.reclaimed || work != 4 * TWI_WORK_TURN;

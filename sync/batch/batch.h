@@ -17,8 +17,11 @@
 #define TWI_BATCH_ITEMS_MAX 1000u
 #define TWI_BATCH_BYTES_MAX (256u * 1024)
 
+struct twi_inflight;
+
 struct twi_batch {
-    struct twi_batch *next; /* the ledger's list, by number */
+    struct twi_batch *next;     /* the ledger's list, by number */
+    struct twi_inflight *place; /* of a shared engine, while it is in flight (inflight.h); otherwise NULL */
     /* The batch's number, and the number that the ledger must show for the batch to be applied. */
     uint64_t number, before;
     uint64_t nonce;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/base/check.h"
+#include "sync/batch/inflight.h"
 
 static void ledger_hex(const uint8_t *bytes, size_t count, char *out) {
     for (size_t i = 0; i < count; i++) snprintf(out + 2 * i, 3, "%02x", bytes[i]);
@@ -27,6 +28,7 @@ void twi_ledger_close_ranks(struct twi_ledger *ledger) {
         batch->number = ++ledger->last;
         batch->copies_open = 0;
         batch->is_step = false;
+        twi_inflight_forget(batch); /* it has another number, under which it was not sent */
         batch->plus_sum = ledger->plus_sum += batch->plus;
         batch->minus_sum = ledger->minus_sum += batch->minus;
     }
@@ -74,6 +76,16 @@ void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix,
     twi_ledger_adopt(ledger, &identity, random, ctx);
 }
 
+static void link_last(struct twi_ledger *ledger, struct twi_batch *batch) {
+    batch->next = NULL;
+    if (ledger->tail)
+        ledger->tail->next = batch;
+    else
+        ledger->head = batch;
+    ledger->tail = batch;
+    if (!ledger->unconfirmed) ledger->unconfirmed = batch;
+}
+
 void twi_ledger_append(struct twi_ledger *ledger, struct twi_batch *batch, uint64_t nonce) {
     twi_check((ledger->head == NULL) == (ledger->tail == NULL));
     twi_check(ledger->last != UINT64_MAX);
@@ -82,15 +94,35 @@ void twi_ledger_append(struct twi_ledger *ledger, struct twi_batch *batch, uint6
     batch->nonce = nonce;
     batch->plus_sum = ledger->plus_sum += batch->plus;
     batch->minus_sum = ledger->minus_sum += batch->minus;
-    batch->next = NULL;
-    if (ledger->tail)
-        ledger->tail->next = batch;
-    else
-        ledger->head = batch;
-    ledger->tail = batch;
-    if (!ledger->unconfirmed) ledger->unconfirmed = batch;
+    link_last(ledger, batch);
     twi_check(ledger->tail->number == ledger->last && batch->before < batch->number);
     twi_check_full(twi_ledger_is_valid(ledger));
+}
+
+void twi_ledger_inherit(struct twi_ledger *ledger, struct twi_batch *batch, struct twi_batch *step, uint64_t nonce) {
+    twi_check(batch->number > ledger->last && step->items == NULL);
+    if (batch->before == ledger->last) {
+        twi_batch_free(step);
+    } else {
+        step->is_step = true;
+        step->nonce = nonce;
+        step->before = ledger->last;
+        step->number = batch->before;
+        step->plus_sum = batch->plus_sum - batch->plus;
+        step->minus_sum = batch->minus_sum - batch->minus;
+        link_last(ledger, step);
+    }
+    link_last(ledger, batch);
+    ledger->last = batch->number;
+    ledger->plus_sum = batch->plus_sum;
+    ledger->minus_sum = batch->minus_sum;
+}
+
+void twi_ledger_sums_acked(const struct twi_ledger *ledger, uint64_t *plus_sum, uint64_t *minus_sum) {
+    const struct twi_batch *next = ledger->head;
+    while (next && next->number <= ledger->acked) next = next->next;
+    *plus_sum = next ? next->plus_sum - next->plus : ledger->plus_sum;
+    *minus_sum = next ? next->minus_sum - next->minus : ledger->minus_sum;
 }
 
 bool twi_ledger_append_empty(struct twi_ledger *ledger, uint64_t nonce, int64_t now_ms) {

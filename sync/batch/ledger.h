@@ -80,6 +80,9 @@ void twi_ledger_close_ranks(struct twi_ledger *ledger);
 void twi_ledger_append(struct twi_ledger *ledger, struct twi_batch *batch, uint64_t nonce);
 /* Appends an empty batch, which requests the state of the ledger. Returns false if there is no memory. */
 bool twi_ledger_append_empty(struct twi_ledger *ledger, uint64_t nonce, int64_t now_ms);
+/* Puts a batch at the end that has its number already, and whose outcome is not known (inflight.h). A batch between the
+ * last one and this one is lost: `step` (an empty batch) steps over its number. Without a gap `step` is freed. */
+void twi_ledger_inherit(struct twi_ledger *ledger, struct twi_batch *batch, struct twi_batch *step, uint64_t nonce);
 struct twi_batch *twi_ledger_find(const struct twi_ledger *ledger, uint64_t number); /* NULL if it is not in the list */
 /* Returns the first batch that is not known to be in Redis. */
 struct twi_batch *twi_ledger_unconfirmed(const struct twi_ledger *ledger);
@@ -104,6 +107,8 @@ void twi_ledger_reset_replicas(struct twi_ledger *ledger);
 uint64_t twi_ledger_safe(const struct twi_ledger *ledger);
 /* Drops the batches of the replay buffer that are too old, or that exceed its memory. */
 void twi_ledger_trim(struct twi_ledger *ledger, int64_t now_ms);
+/* The sums of the instance through `acked`. */
+void twi_ledger_sums_acked(const struct twi_ledger *ledger, uint64_t *plus_sum, uint64_t *minus_sum);
 bool twi_ledger_may_drop(const struct twi_ledger *ledger); /* true if Redis and enough replicas have the first batch */
 void twi_ledger_drop_first(struct twi_ledger *ledger);     /* only if it may be dropped */
 /* So many units of the sums at `number` are known not to be in Redis. They were refused there, or are lost already. */

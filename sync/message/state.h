@@ -19,6 +19,7 @@
 
 struct twi_cluster;
 struct twi_dispatcher;
+struct twi_estate;
 struct twi_sync;
 
 /* The way of unsent counts from counters to frozen batches (turn/collect.c). */
@@ -69,6 +70,12 @@ struct twi_published {
     _Atomic int64_t acked_ms; /* monotonic time of the last acknowledgement; 0 before the first one */
 };
 
+/* Of a shared engine. */
+struct twi_sharing {
+    struct twi_estate *estate; /* estate.h; NULL: the engine is not shared */
+    uint64_t last_ticket;      /* of the flush with which it hands over; 0 before that */
+};
+
 struct twi_sync {
     /* set before sharing */
     tw_engine *engine;
@@ -100,6 +107,7 @@ struct twi_sync {
     struct twi_tickets tickets;
     uint64_t nudged; /* the last ticket that has ended a back-off early */
     struct twi_published published;
+    struct twi_sharing sharing;
 };
 
 /* Drops batches of the replay windows: first the batches of this store that are too old; then, while the batches of all

@@ -26,6 +26,7 @@
 #include "sync/message/active.h"
 #include "sync/message/message.h"
 #include "sync/message/distinct.h"
+#include "sync/message/estate.h"
 #include "sync/message/presence.h"
 #include "sync/message/refusal.h"
 #include "sync/message/registry.h"
@@ -285,6 +286,7 @@ static uint64_t next_serial(struct twi_sync *sync) {
     uint64_t before = sync->serials;
     sync->serials = of_time > before ? of_time : before + 1;
     twi_check(sync->serials > before);
+    if (sync->sharing.estate) sync->sharing.estate->serials = sync->serials;
     return sync->serials;
 }
 

@@ -33,6 +33,7 @@
 #include "sync/turn/settle.h"
 #include "sync/turn/split.h"
 #include "sync/message/closing.h"
+#include "sync/message/estate.h"
 #include "sync/message/state.h"
 
 #define UNKNOWN_LOOK_MS 50 /* between two looks at a store without a record of us; 50 to 100 ms */
@@ -175,6 +176,7 @@ void twi_instance_lose(struct twi_sync *sync, struct twi_store *store, const cha
     twi_ledger_close_ranks(&store->ledger);
     store->ledger.name_size = 0;
     store->assumed.is_open = false;
+    twi_estate_save(sync, store);
     restart(sync, store, 0, 0);
 }
 
@@ -233,10 +235,8 @@ static void keep_unsettled(struct twi_sync *sync, struct twi_store *store) {
     for (struct twi_batch *batch = store->ledger.head, *next; batch; batch = next) {
         next = batch->next;
         if (batch->number <= store->ledger.acked) continue;
-        for (uint32_t i = 0; batch->items && batch->copies_open && i < batch->item_count; i++)
-            twi_port_keep_item(&batch->items[i]);
         if (batch->copies_open)
-            twi_settle_give_up(sync, batch, TW_LOST_UNCERTAIN);
+            twi_settle_keep(sync, batch);
         else
             twi_settle_give_back(batch);
         twi_ledger_remove(&store->ledger, batch);
@@ -435,6 +435,7 @@ static void take_opening(struct twi_sync *sync, struct twi_connection *connectio
         end_opening(connection, store, now_ms);
         twi_instance_entered(store, head, now_ms);
         twi_instance_note(sync, store, head);
+        twi_estate_save(sync, store);
         twi_closing_sender_met(sync, head->marker_made_ms, head->redis_ms, now_ms);
         twi_settle_success(sync, connection, now_ms);
         /* When the replicas have the first batch of this identity, they also have the acknowledged data of earlier

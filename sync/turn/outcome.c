@@ -25,18 +25,27 @@
 #include "engine/port/services.h"
 #include "sync/turn/instance.h"
 #include "sync/turn/settle.h"
+#include "sync/batch/inflight.h"
 #include "sync/message/cluster.h"
+#include "sync/message/estate.h"
 #include "sync/message/state.h"
 
 static const char clash[] = "two engines use one ledger, or another version does";
 
 /* ---- applied ----------------------------------------------------------------------------------------------------- */
 
-static bool items_are_whole(const struct twi_batch *batch, const struct twi_node *nodes, size_t count, size_t at) {
+static enum twi_inflight_outcome outcome_of(const struct twi_item_answer *result) {
+    if (result->kind == TWI_ITEM_FAILED) return TWI_OUTCOME_RETURNS;
+    return result->kind == TWI_ITEM_LATE ? TWI_OUTCOME_LATE : TWI_OUTCOME_APPLIED;
+}
+
+static bool items_are_whole(struct twi_batch *batch, const struct twi_node *nodes, size_t count, size_t at) {
     twi_check(at >= 1);
     struct twi_item_answer result;
-    for (uint32_t i = 0; i < batch->key_count; i++)
+    for (uint32_t i = 0; i < batch->key_count; i++) {
         if (!twi_reply_item(nodes, count, &at, &result)) return false;
+        if (batch->items) twi_inflight_outcome(batch, i, outcome_of(&result));
+    }
     return at == count;
 }
 
@@ -59,8 +68,11 @@ static void settle_items(struct twi_sync *sync, struct twi_store *store, struct 
     size_t at = head->items_at;
     bool uncertain = head->kind == TWI_REPLY_DUP && !head->done;
     batch->was_short = uncertain;
+    if (uncertain) twi_inflight_outcome_of_all(batch, TWI_OUTCOME_UNCERTAIN);
+    twi_inflight_settle(batch);
     for (uint32_t i = 0; i < batch->item_count; i++) {
         struct twi_item_answer result;
+        twi_inflight_next(batch, i);
         bool whole = twi_reply_item(nodes, count, &at, &result);
         twi_check(whole); /* items_are_whole() has walked it */
         if (uncertain && batch->items[i].delta)
@@ -70,6 +82,7 @@ static void settle_items(struct twi_sync *sync, struct twi_store *store, struct 
         else
             twi_settle_item(sync, store, &batch->items[i], batch->number, &result, head->last == batch->number, now_ms);
     }
+    twi_inflight_next(batch, batch->item_count);
     twi_batch_items_drop(batch);
 }
 
@@ -147,12 +160,12 @@ static void settle_applied(struct twi_sync *sync, struct twi_store *store, struc
         settle_replay(sync, store, batch, nodes, count, head, now_ms);
     twi_ledger_confirm(&store->ledger, batch);
     twi_instance_note(sync, store, head);
-    if (head->kind == TWI_REPLY_OK) { /* a DUP writes nothing */
-        twi_instance_entered(store, head, now_ms);
-        if (store->route.via == store->connection)
-            store->wrote_number = batch->number; /* that connection has written it */
-    }
-    twi_sync_trim(sync, store, now_ms); /* this may free `batch` */
+    if (head->kind == TWI_REPLY_OK) twi_instance_entered(store, head, now_ms); /* a DUP writes nothing */
+    twi_estate_save(sync, store);
+    twi_inflight_forget(batch); /* after its number is saved */
+    if (head->kind == TWI_REPLY_OK && store->route.via == store->connection)
+        store->wrote_number = batch->number; /* that connection has written it */
+    twi_sync_trim(sync, store, now_ms);      /* this may free `batch` */
     twi_settle_success(sync, store->route.via, now_ms);
     if (!twi_ledger_is_replaying(&store->ledger) && store->assumed.is_restoring) {
         store->assumed.is_restoring = false;
@@ -196,7 +209,10 @@ static void settle_clash(struct twi_sync *sync, struct twi_store *store, struct 
         return;
     }
     store->rewind = true;
-    if (batch->before == store->ledger.confirmed) twi_ledger_confirm(&store->ledger, batch);
+    if (batch->before != store->ledger.confirmed) return;
+    twi_ledger_confirm(&store->ledger, batch);
+    twi_estate_save(sync, store);
+    twi_inflight_forget(batch);
 }
 
 /* ---- every reply ------------------------------------------------------------------------------------------------- */

@@ -11,6 +11,7 @@
 #include "engine/base/atomic.h"
 #include "engine/port/items.h"
 #include "engine/port/services.h"
+#include "sync/batch/inflight.h"
 #include "sync/message/cluster.h"
 #include "sync/message/refusal.h"
 #include "sync/message/state.h"
@@ -83,14 +84,34 @@ void twi_settle_item(struct twi_sync *sync, struct twi_store *store, const struc
 
 void twi_settle_give_back(struct twi_batch *batch) {
     twi_check(batch->items == NULL || batch->item_count != 0 || batch->key_count == 0);
-    for (uint32_t i = 0; batch->items && i < batch->item_count; i++) twi_port_return(&batch->items[i], 0);
+    twi_inflight_outcome_of_all(batch, TWI_OUTCOME_RETURNS);
+    twi_inflight_settle(batch);
+    for (uint32_t i = 0; batch->items && i < batch->item_count; i++) {
+        twi_inflight_next(batch, i);
+        twi_port_return(&batch->items[i], 0);
+    }
+    twi_inflight_forget(batch);
+    twi_batch_items_drop(batch);
+}
+
+static void give_up(struct twi_sync *sync, struct twi_batch *batch, int reason, bool keeps) {
+    twi_inflight_outcome_of_all(batch, TWI_OUTCOME_UNCERTAIN);
+    twi_inflight_settle(batch);
+    for (uint32_t i = 0; batch->items && i < batch->item_count; i++) {
+        twi_inflight_next(batch, i);
+        if (keeps) twi_port_keep_item(&batch->items[i]);
+        twi_settle_give_up_item(sync, &batch->items[i], reason);
+    }
+    twi_inflight_forget(batch);
     twi_batch_items_drop(batch);
 }
 
 void twi_settle_give_up(struct twi_sync *sync, struct twi_batch *batch, int reason) {
-    for (uint32_t i = 0; batch->items && i < batch->item_count; i++)
-        twi_settle_give_up_item(sync, &batch->items[i], reason);
-    twi_batch_items_drop(batch);
+    give_up(sync, batch, reason, false);
+}
+
+void twi_settle_keep(struct twi_sync *sync, struct twi_batch *batch) {
+    give_up(sync, batch, TW_LOST_UNCERTAIN, true);
 }
 
 /* ---- how Redis does ---------------------------------------------------------------------------------------------- */

@@ -12,6 +12,8 @@ struct twi_store;
 void twi_settle_give_back(struct twi_batch *batch); /* returns its items to their counters; it was surely not applied */
 void twi_settle_give_up_item(struct twi_sync *sync, const struct twi_item *item, int reason);
 void twi_settle_give_up(struct twi_sync *sync, struct twi_batch *batch, int reason);
+/* Gives it up as uncertain, but for the part that the store has (twi_port_keep_item()). */
+void twi_settle_keep(struct twi_sync *sync, struct twi_batch *batch);
 void twi_settle_item(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item, uint64_t number,
                      const struct twi_item_answer *result, bool take_total, int64_t now_ms);
 /* Called when Redis answers as it should. */

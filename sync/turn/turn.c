@@ -24,7 +24,9 @@
 #include "sync/turn/transfer.h"
 #include "sync/message/active.h"
 #include "sync/message/closing.h"
+#include "sync/batch/inflight.h"
 #include "sync/message/distinct.h"
+#include "sync/message/estate.h"
 #include "sync/message/lease.h"
 #include "sync/message/message.h"
 #include "sync/message/presence.h"
@@ -80,6 +82,8 @@ static void turn_send_of(struct twi_sync *sync, struct twi_store *store, int64_t
     for (; batch && twi_connection_has_room(connection, twi_batch_size(batch)) && !connection->failure.is_there;
          batch = batch->next) {
         if (is_alone && store->awaited != 0) return;
+        bool is_new = batch->number > store->ledger.acked; /* otherwise it is sent again to a Redis that went back */
+        if (is_new && !twi_inflight_note(twi_estate_places(sync->sharing.estate), batch)) return;
         store->sent_number = batch->number;
         connection->room.has_sent = true;
         store->merge->send(sync, store, batch, now_ms);

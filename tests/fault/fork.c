@@ -2,6 +2,7 @@
  * Method: a child reports by its exit status, the line of its failed expectation. Each child has an alarm, so a
  * deadlock is a failure. Skipped under sanitizers and valgrind: their own locks do not survive the fork of a process
  * with several threads. */
+#include "tests/support/children.h"
 #include "tests/support/fake_driver.h"
 
 #include "engine/core/state.h"
@@ -20,23 +21,6 @@
 static _Noreturn void child_fails(int line, const char *text) {
     dprintf(2, "child, line %d: %s\n", line, text);
     _exit(1);
-}
-
-static pid_t begin_child(void) {
-    fflush(NULL);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) alarm(CHILD_SECONDS);
-    return pid;
-}
-
-static void expect_child(pid_t pid) {
-    int status;
-    while (waitpid(pid, &status, 0) < 0) assert_int_equal(errno, EINTR);
-    if (WIFSIGNALED(status))
-        fail_msg("the child was ended by signal %d%s", WTERMSIG(status),
-                 WTERMSIG(status) == SIGALRM ? " (it hung)" : "");
-    assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 struct home {
@@ -89,7 +73,7 @@ static void a_child_begins_at_zero_and_the_parent_goes_on(void **state) {
         struct home home;
         home_open(&home, host ? TW_HOST_DRIVEN : TW_OWN_THREAD, false);
         assert_status(add(&home, 1, 5), TW_OK);
-        pid_t pid = begin_child();
+        pid_t pid = child_fork(CHILD_SECONDS);
         if (pid == 0) {
             child_counts(&home);
             must(host || test_thread_count() == 2); /* its own background thread */
@@ -97,7 +81,7 @@ static void a_child_begins_at_zero_and_the_parent_goes_on(void **state) {
             _exit(0);
         }
         assert_status(add(&home, 1, 6), TW_OK);
-        expect_child(pid);
+        child_expect_end(pid);
         assert_i64_equal(get(&home, 1), 11);
         assert_status(tw_close(home.engine, 1000), TW_OK);
     }
@@ -113,7 +97,7 @@ static void unsent_counts_stay_with_the_parent(void **state) {
     assert_status(tw_turn(home.engine), TW_OK); /* in flight */
     assert_status(add(&home, 2, 7), TW_OK);     /* unsent */
     assert_i64_equal(atomic_load(&fake_driver.in_flight), 1);
-    pid_t pid = begin_child();
+    pid_t pid = child_fork(CHILD_SECONDS);
     if (pid == 0) {
         atomic_store(&fake_driver.settle_nothing, false);
         must(add(&home, 2, 1) == TW_OK);
@@ -123,7 +107,7 @@ static void unsent_counts_stay_with_the_parent(void **state) {
         must(fake_driver_sum() == 1);
         _exit(0);
     }
-    expect_child(pid);
+    child_expect_end(pid);
     atomic_store(&fake_driver.settle_nothing, false);
     assert_status(tw_flush(home.engine, 5000), TW_OK);
     assert_i64_equal(fake_driver_sum(), 12);
@@ -156,7 +140,7 @@ static void a_child_has_seen_nothing_of_its_parents_troubles(void **state) {
         (void)tw_add(home.family, tw_bytes(&key, sizeof key), 1, NULL);
     assert_status(tw_turn(home.engine), TW_OK);
     crumbs = 0;
-    pid_t pid = begin_child();
+    pid_t pid = child_fork(CHILD_SECONDS);
     if (pid == 0) {
         tw_stats stats;
         must(tw_turn(home.engine) == TW_OK);
@@ -166,7 +150,7 @@ static void a_child_has_seen_nothing_of_its_parents_troubles(void **state) {
         must(tw_close(home.engine, 1000) == TW_OK);
         _exit(0);
     }
-    expect_child(pid);
+    child_expect_end(pid);
     assert_status(tw_close(home.engine, 1000), TW_OK);
 }
 
@@ -177,7 +161,7 @@ static void any_call_may_be_the_first_in_the_child(void **state) {
         struct home home;
         home_open(&home, TW_OWN_THREAD, true);
         assert_status(add(&home, 1, 5), TW_OK);
-        pid_t pid = begin_child();
+        pid_t pid = child_fork(CHILD_SECONDS);
         if (pid == 0) {
             tw_stats stats;
             int64_t value = 1;
@@ -201,7 +185,7 @@ static void any_call_may_be_the_first_in_the_child(void **state) {
             must(fake_driver_sum() <= 5); /* what the parent had sent before the fork */
             _exit(0);
         }
-        expect_child(pid);
+        child_expect_end(pid);
         assert_status(tw_close(home.engine, 5000), TW_OK);
         assert_i64_equal(fake_driver_sum(), 5);
     }
@@ -216,7 +200,7 @@ static void a_stopped_engine_can_be_closed_in_the_child(void **state) {
     atomic_store(&fake_driver.away, true);
     assert_status(add(&home, 1, 5), TW_OK);
     assert_status(tw_stop(home.engine), TW_OK);
-    pid_t pid = begin_child();
+    pid_t pid = child_fork(CHILD_SECONDS);
     if (pid == 0) {
         atomic_store(&fake_driver.away, false);
         must(add(&home, 1, 1) == TW_ERR_CLOSED);
@@ -224,7 +208,7 @@ static void a_stopped_engine_can_be_closed_in_the_child(void **state) {
         must(fake_driver_sum() == 0);
         _exit(0);
     }
-    expect_child(pid);
+    child_expect_end(pid);
     atomic_store(&fake_driver.away, false);
     assert_status(tw_close(home.engine, 5000), TW_OK);
     assert_i64_equal(fake_driver_sum(), 5);
@@ -237,7 +221,7 @@ static void a_fork_inside_a_section(void **state) {
     home_open(&home, TW_OWN_THREAD, false);
     tw_enter(home.engine);
     assert_status(add(&home, 1, 5), TW_OK);
-    pid_t pid = begin_child();
+    pid_t pid = child_fork(CHILD_SECONDS);
     if (pid == 0) {
         child_counts(&home);
         tw_leave(home.engine);
@@ -247,7 +231,7 @@ static void a_fork_inside_a_section(void **state) {
     }
     assert_status(add(&home, 1, 5), TW_OK);
     tw_leave(home.engine);
-    expect_child(pid);
+    child_expect_end(pid);
     assert_i64_equal(get(&home, 1), 10);
     assert_status(tw_close(home.engine, 1000), TW_OK);
 }
@@ -257,9 +241,9 @@ static bool is_child, child_adds;
 static bool fork_and_count(void *ctx, const tw_count *count) {
     struct home *home = ctx;
     (void)count;
-    pid_t pid = is_child ? 0 : begin_child(); /* once, not at each counter that the child is still shown */
+    pid_t pid = is_child ? 0 : child_fork(CHILD_SECONDS); /* once, not at each counter that the child is still shown */
     if (pid != 0) {
-        expect_child(pid);
+        child_expect_end(pid);
         return false;
     }
     is_child = true;
@@ -296,25 +280,25 @@ static void grandchildren(void **state) {
     struct home home;
     home_open(&home, TW_OWN_THREAD, true);
     assert_status(add(&home, 1, 5), TW_OK);
-    pid_t pid = begin_child();
+    pid_t pid = child_fork(CHILD_SECONDS);
     if (pid == 0) {
         child_counts(&home);
-        pid = begin_child();
+        pid = child_fork(CHILD_SECONDS);
         if (pid == 0) {
             child_counts(&home);
-            pid = begin_child(); /* and one more that never calls */
+            pid = child_fork(CHILD_SECONDS); /* and one more that never calls */
             if (pid == 0) _exit(0);
-            expect_child(pid);
+            child_expect_end(pid);
             must(tw_close(home.engine, 5000) == TW_OK);
             _exit(0);
         }
         must(add(&home, 1, 2) == TW_OK);
-        expect_child(pid);
+        child_expect_end(pid);
         must(get(&home, 1) == 4);
         must(tw_close(home.engine, 5000) == TW_OK);
         _exit(0);
     }
-    expect_child(pid);
+    child_expect_end(pid);
     assert_status(tw_close(home.engine, 5000), TW_OK);
     assert_i64_equal(fake_driver_sum(), 5);
 }
@@ -324,14 +308,14 @@ static void fork_and_exec(void **state) {
     struct home home;
     home_open(&home, TW_OWN_THREAD, true);
     assert_status(add(&home, 1, 5), TW_OK);
-    pid_t pid = begin_child();
+    pid_t pid = child_fork(CHILD_SECONDS);
     if (pid == 0) {
         /* only 0, 1, 2 and those of ls itself: nothing of the library is inherited */
         execl("/bin/sh", "sh", "-c",
               "for f in /proc/self/fd/*; do case $(readlink $f) in *eventfd*|*socket*) exit 1;; esac; done", NULL);
         _exit(127);
     }
-    expect_child(pid);
+    child_expect_end(pid);
     assert_status(tw_close(home.engine, 5000), TW_OK);
     assert_i64_equal(fake_driver_sum(), 5);
 }
@@ -386,7 +370,7 @@ static void forks_while_other_threads_count_and_register(void **state) {
     uint64_t forks = test_scale(60);
     if (forks < 20) forks = 20;
     for (uint64_t round = 0; round < forks; round++) {
-        pid_t pid = begin_child();
+        pid_t pid = child_fork(CHILD_SECONDS);
         if (pid == 0) {
             must(get(&home, 1) == 0);
             pthread_t pair[2]; /* both threads may be the first to notice the fork */
@@ -397,7 +381,7 @@ static void forks_while_other_threads_count_and_register(void **state) {
             must(tw_close(home.engine, 1000) == TW_OK);
             _exit(0);
         }
-        expect_child(pid);
+        child_expect_end(pid);
     }
     atomic_store(&stop, 1);
     for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
@@ -446,14 +430,14 @@ static void a_fork_during_the_first_call_of_the_process(void **state) {
             execl("/proc/self/exe", "fork", "first-call", NULL);
             _exit(127);
         }
-        expect_child(pid);
+        child_expect_end(pid);
     }
 }
 
 int main(int argc, char **argv) {
     if (test_is_emulated()) test_skip_program("qemu-user wipes no pages in a child: run it on an ARM64 machine");
     if (argc > 1 && strcmp(argv[1], "first-call") == 0) return fork_during_the_first_call();
-    if (test_is_slow()) test_skip_program("a sanitizer does not survive the fork of several threads");
+    if (test_is_slow()) test_skip_program(TEST_NO_FORK_HERE);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_child_begins_at_zero_and_the_parent_goes_on),
         cmocka_unit_test(unsent_counts_stay_with_the_parent),

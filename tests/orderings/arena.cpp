@@ -19,8 +19,8 @@
 //   engine/memory/arena.c:twi_arena_give e7de4be80374
 //   engine/memory/part.c:own f973cefcf620
 //   engine/memory/part.c:begin f5fb364c8bce
-//   engine/memory/part.c:make 336cc1b55e45
-//   engine/memory/part.c:give 3df956de6e27
+//   engine/memory/part.c:make b1a82fda94d7
+//   engine/memory/part.c:give a20ca01be089
 //   engine/memory/part.c:twi_parts_extend a56bf3ac365d
 //   engine/memory/part.c:twi_parts_take 82f29fee43d0
 #include "tests/orderings/model.hpp"

@@ -2,19 +2,20 @@
 // while threads acquire and refund.
 // Left out: the count in the cell, how much is drawn, the words on the wire (all of that: tests/model/leases.c), time. What Redis
 // answers is decided in one step of the turn. Sections are those of epoch.h with the full fence (R1 to R6: reclaim.cpp).
+// A process that ends while it raises `drawn` (the next one stamps).
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/limit/lease.h:twi_lease_of 66d4c05ca353
 //   engine/limit/lease.c:enlist 5bfd71852e92
 //   engine/limit/lease.c:lease_of 90889b19d516
-//   engine/limit/lease.c:twi_lease_list f1cb0693571f
+//   engine/limit/lease.c:twi_lease_list 321da8736798
 //   engine/limit/lease.c:request f56b1da54168
-//   engine/limit/lease.c:put_back 969d27c21603
+//   engine/limit/lease.c:put_back c1299b246c1f
 //   engine/limit/lease.c:fall_short bf7f94c0f243
 //   engine/limit/lease.c:spend df0c8fecd7a2
 //   engine/limit/lease.c:keep_units 676a4aa508e4
 //   engine/turn/lease_renewal.c:take_out a7dd96b72507
-//   engine/turn/lease_renewal.c:may_draw 351ca8284def
-//   engine/turn/lease_renewal.c:is_quiescent e83a3f11e3cc
+//   engine/turn/lease_renewal.c:may_draw 05b5822e8f6a
+//   engine/turn/lease_renewal.c:is_quiescent c79e47aefa30
 //   engine/turn/lease_stores.c:twi_lease_stores_sort 9e37b00356d7
 //   engine/turn/lease_renewal.c:take_numbers 5e0f5503a655
 //   engine/turn/lease_renewal.c:restate_window 2d8f7c2e6d9c
@@ -100,6 +101,7 @@ struct lists {
     }
     void list(unsigned line) {
         if (is_weak(J5, STEP) && twi_load_relaxed(&leases[line].listed) != 0) return; // J5 step: a look first
+        // twi_thread_claim() writes in any case, as this swap does; marks.cpp has it step by step
         if (twi_swap_acqrel(&leases[line].listed, 1u, J5) != 0) return;
         unsigned head = twi_load_relaxed(&asked);
         do {

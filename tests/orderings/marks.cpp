@@ -4,14 +4,16 @@
 // Left out: what drivers return, the turn's own lists (`owed`: only the turn touches them), the overflow counter, room
 // that runs out, sorting; the window's words are two chunks of two counters.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   engine/count/dirty.c:list_generation b478403cd345
-//   engine/count/dirty.c:claim 0
-//   engine/count/dirty.c:is_in 0
-//   engine/count/dirty.c:take_claims_back 0
-//   engine/count/dirty.c:twi_dirty_heal 0
+//   engine/count/dirty.c:list_generation 463a678f46de
+//   engine/memory/epoch.c:twi_thread_claim 78e2646ed67b
+//   engine/memory/epoch.h:twi_marking_begin 97aa86280ad5
+//   engine/memory/epoch.h:twi_marking_end b0ff3c30a967
+//   engine/count/dirty.c:is_in e7ea6034a992
+//   engine/count/dirty.c:take_claims_back b21a1b510950
+//   engine/count/dirty.c:twi_dirty_heal 8a7b9d745514
 //   engine/count/dirty.c:set_bit e40df7ba745a
-//   engine/count/dirty.c:twi_dirty_list bf6924d52be8
-//   engine/count/dirty.c:twi_dirty_mark b30bbb091e0a
+//   engine/count/dirty.c:twi_dirty_list af1cd8c05fad
+//   engine/count/dirty.c:twi_dirty_mark e236908cbaf1
 //   engine/count/dirty.c:twi_dirty_take_marked cfa608c83c73
 //   engine/turn/collect.c:make_distinct c7602e071abe
 //   engine/turn/collect.c:make_item 937c41ed0439

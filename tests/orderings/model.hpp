@@ -28,18 +28,21 @@ enum model_label {
 // clang-format off
 #define MODEL_LABELS(X) \
     X(A1) X(A2) X(A3) X(A4) X(A5) X(A6) X(A7) X(A8) X(A9) \
-    X(AN1) X(AN2) X(AN3) X(AN4) X(AN5) X(AN6) X(AN7) X(AN8) \
+    X(AN1) X(AN2) X(AN3) X(AN4) X(AN5) X(AN6) X(AN7) X(AN8) X(AN9) X(AN10) X(AN11) X(AN12) X(AN13) X(AN14) \
     X(B1) X(B2) X(B3) X(B4) X(B5) X(B6) X(B7) \
     X(C1) X(C2) \
     X(D1) X(D2) X(D3) X(D4) X(D5) X(D6) X(D7) X(D8) X(D9) X(D10) X(D11) \
     X(E1) X(E2) \
     X(F1) X(F2) \
+    X(FL1) X(FL2) X(FL3) X(FL4) \
     X(H1) X(H2) \
+    X(HS1) X(HS2) X(HS3) X(HS4) X(HS5) X(HS6) \
     X(I1) X(I2) X(I3) X(I4) \
     X(J1) X(J2) X(J3) X(J4) X(J5) X(J6) X(J7) X(J8) X(J9) X(J10) X(J11) X(J12) \
     X(K1) X(K2) \
     X(N1) X(N2) X(N3) X(N4) X(N5) \
     X(O1) X(O2) \
+    X(PL1) X(PL2) X(PL3) X(PL4) \
     X(Q1) X(Q2) X(Q3) X(Q4) \
     X(R1) X(R2) X(R3) X(R4) X(R5) X(R6) X(R7) X(R8) X(R9) \
     X(S1) X(S2) X(S3) X(S4) X(S5) X(S6) X(S7) X(S8) \

@@ -16,7 +16,7 @@
 //   engine/table/sketch.c:twi_sketch_estimate bcbcfede190e
 //   engine/table/sketch.c:close_all 4ca0bb3db62a
 //   engine/table/sketch.c:twi_sketch_freeze d1940d6a5bbd
-//   engine/table/sketch.c:twi_sketch_reclaim fbef752c3cb1
+//   engine/table/sketch.c:twi_sketch_reclaim 34a40ae0df69
 #include "tests/orderings/model.hpp"
 
 enum { FROZEN = 1, SEALING = 2, FLAGS = 3, PIECE_SHIFT = 2 };

@@ -16,10 +16,10 @@
 //   engine/table/stripe.c:add_to_shared 8f289ef0593b
 //   engine/table/stripe.c:add_striped 68c9f5c833e0
 //   engine/table/stripe.c:twi_stripes_add_anew e43f11e0c7ba
-//   engine/count/contention.c:twi_contention_request 8e5424ba16a2
+//   engine/count/contention.c:twi_contention_request 04e313aa8517
 //   engine/count/contention.c:freeze_local a8559353ffca
-//   engine/count/contention.c:twi_contention_make_stripes a5c9f832049f
-//   engine/count/contention.c:twi_contention_turn 998309e8bb68
+//   engine/count/contention.c:twi_contention_make_stripes 582bde019b2a
+//   engine/count/contention.c:twi_contention_turn 48ad92415c70
 //   engine/count/contention.c:twi_slices_cut 599b0eeae6e6
 //   engine/limit/slice.c:take_of 19d7dc1276c2
 //   engine/limit/slice.c:take_of_any 9e670f8244d9

@@ -12,7 +12,7 @@
 //   engine/core/window_map.c:count_live 6c5557ad7dd1
 //   engine/core/window_map.c:replace_map 21e0cb6cac1b
 //   engine/core/window_map.c:twi_window_find 91e51dd7d8ef
-//   engine/core/window_map.c:enter 3a1de2e18c42
+//   engine/core/window_map.c:enter 5ea09f4e1436
 //   engine/core/window_map.c:twi_window_unlink_dropped 7c90f8d1d030
 //   engine/core/window_map.h:twi_window_at 6f72d006eac9
 //   engine/core/family.h:twi_family_takes_until 51f16a67c676
@@ -26,8 +26,8 @@
 //   engine/family_open.c:note_what_is_over 378d2a29a1b9
 //   engine/family_open.c:apply_policies cb4eef55421a
 //   engine/count/lookup.c:twi_absent_window_status c51a10e10c1b
-//   engine/turn/turn.c:twi_turn_take 7b60d55aec21
-//   engine/turn/turn.c:twi_turn_leave ece8b300bdd3
+//   engine/turn/turn.c:twi_turn_take e7283d5c8602
+//   engine/turn/turn.c:twi_turn_leave a33128fd95bd
 #include "tests/orderings/model.hpp"
 
 enum { EMPTY = 0, CLOSED = 1, GONE = 2, MAPS = 8, SLOTS = 4, WINDOWS = 6 };

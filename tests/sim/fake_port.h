@@ -556,6 +556,28 @@ bool twi_port_is_closing(const tw_engine *engine) {
     return false;
 }
 
+/* No engine of a simulation is shared. */
+void *twi_port_estate(const tw_engine *engine) {
+    (void)engine;
+    return NULL;
+}
+int64_t twi_port_acked(const struct twi_item *item) {
+    (void)item;
+    return 0;
+}
+void twi_port_undo_acked(const struct twi_item *item, int64_t acked) {
+    (void)item, (void)acked;
+}
+void twi_port_inherit_begin(tw_engine *engine) {
+    (void)engine;
+}
+void twi_port_inherit(const struct twi_item *item) {
+    (void)item;
+}
+void twi_port_inherit_end(tw_engine *engine) {
+    (void)engine;
+}
+
 const char *twi_port_engine_id(tw_engine *engine) {
     uint64_t random[2];
     if (engine->id[0] != '\0') return engine->id;

@@ -250,6 +250,6 @@ int main(void) {
 #else
 int main(void) {
     (void)START_MS;
-    test_skip_program("built without -Drace_points=true");
+    test_skip_program("built without race points: configure with -Drace_points=true (./dev check tsan does)");
 }
 #endif

@@ -195,6 +195,12 @@ static void a_lease_whose_maker_stalls_is_reported_again(void **state) {
     rig_close(&rig);
 }
 
+/* One unit more, and the count would not be in its range. */
+static void fill(struct rig *rig) {
+    for (int i = 0; i < 255; i++) assert_status(tw_add(rig->family, fake_key(&the_key), TW_DELTA_MAX, NULL), TW_OK);
+    assert_status(tw_add(rig->family, fake_key(&the_key), TW_DELTA_MAX - 1, NULL), TW_OK);
+}
+
 /* Goal: a unit that was taken out of a lease and could not be counted is not lost: when the lease is idle, it is
  * returned (P5). Method: the count is at the end of its range; the caller stops with the unit taken until the lease is
  * idle. */
@@ -203,13 +209,49 @@ static void a_unit_that_could_not_be_counted_is_returned(void **state) {
     struct rig rig;
     rig_open(&rig);
     draw_one(&rig, 10);
-    for (int i = 0; i < 255; i++) assert_status(tw_add(rig.family, fake_key(&the_key), TW_DELTA_MAX, NULL), TW_OK);
-    assert_status(tw_add(rig.family, fake_key(&the_key), TW_DELTA_MAX - 1, NULL), TW_OK);
+    fill(&rig);
     struct job job = {.rig = &rig, .limit = 10, .errand.stop_at = "unit_taken_not_counted"};
     errand_begin(&job.errand, run_job);
     exchange(&rig, 3000);
     errand_end(&job.errand);
     assert_status(job.status, TW_ERR_RANGE);
+    exchange(&rig, 7000);
+    assert_i64_equal(rig.store.granted - rig.store.returned, 0);
+    rig_close(&rig);
+}
+
+/* Goal: a caller ends after it has asked for a unit, before its lease is in the turn's list. Those who ask later get
+ * their units. Method: it ends before it lists the lease, and before it pushes it. */
+static void a_caller_that_ends_with_its_request_holds_up_nobody(void **state) {
+    (void)state;
+    static const char *const points[] = {"requested_not_listed", "lease_claimed_not_pushed"};
+    for (size_t i = 0; i < 2; i++) {
+        struct rig rig;
+        rig_open(&rig);
+        struct job job = {.rig = &rig, .limit = 10, .errand.stop_at = points[i]};
+        errand_die(&job.errand, run_job);
+        draw_one(&rig, 10);
+        assert_status(buy(&rig, 10), TW_OK);
+        rig_close(&rig);
+    }
+}
+
+/* Goal: a unit that could not be counted is returned (P5), although its caller ends right after it has put it back.
+ * Method: as above; the caller ends before it lists the lease, after the lease has left the turn's queue. */
+static void a_unit_that_was_put_back_by_a_caller_that_ends_is_returned(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig);
+    draw_one(&rig, 10);
+    fill(&rig);
+    struct job job = {
+        .rig = &rig,
+        .limit = 10,
+        .errand = {.stop_at = "unit_taken_not_counted", .then_stop_at = "units_put_back_not_listed", .ends = true}};
+    errand_begin(&job.errand, run_job);
+    exchange(&rig, 3000);
+    errand_go_on(&job.errand);
+    errand_end(&job.errand);
     exchange(&rig, 7000);
     assert_i64_equal(rig.store.granted - rig.store.returned, 0);
     rig_close(&rig);
@@ -224,6 +266,8 @@ int main(void) {
         cmocka_unit_test(a_unit_of_a_greater_limit_is_not_taken_for_another),
         cmocka_unit_test(a_lease_whose_maker_stalls_is_reported_again),
         cmocka_unit_test(a_unit_that_could_not_be_counted_is_returned),
+        cmocka_unit_test(a_caller_that_ends_with_its_request_holds_up_nobody),
+        cmocka_unit_test(a_unit_that_was_put_back_by_a_caller_that_ends_is_returned),
 #endif
     };
     return cmocka_run_group_tests_name("leases", tests, NULL, NULL);

@@ -303,18 +303,6 @@ static void a_marker_that_stalls_before_it_lists_its_window_delays_no_window(voi
     check_stalled_marker("window_listed_not_pushed");
 }
 
-static void end_here(void) {
-    pthread_exit(NULL);
-}
-
-static void *run_until_the_end(void *arg) {
-    struct job *job = arg;
-    stop_at = job->errand.stop_at;
-    call_at = end_here;
-    run_job(&job->errand);
-    return arg;
-}
-
 /* Goal: a thread ends between two marks. Its count, later ones of that counter and those of its neighbours are sent
  * without waiting for the window's end; the next thread has its slot. Method: it ends at each race point of marking. */
 static void a_thread_that_ends_between_two_marks_hides_no_count(void **state) {
@@ -330,11 +318,7 @@ static void a_thread_that_ends_between_two_marks_hides_no_count(void **state) {
         assert_i64_equal(fake_driver_sum(), sum += 5);
         uint32_t slots = twi_load_relaxed(&twi_domain->slots);
         struct job job = {.errand.stop_at = points[i % 4], .family = rig.family, .key = 1, .delta = 7};
-        pthread_t thread;
-        void *answer;
-        assert_int_equal(pthread_create(&thread, NULL, run_until_the_end, &job), 0);
-        pthread_join(thread, &answer);
-        if (answer != NULL) fail_msg("%zu: it did not come to %s", i, job.errand.stop_at);
+        errand_die(&job.errand, run_job);
         for (uint32_t key = 1; key < 10; key++) rig_add(&rig, key, 100);
         rig_turns(&rig, 3);
         assert_i64_equal(fake_driver_sum(), sum += 7 + 900);
@@ -1010,6 +994,6 @@ int main(void) {
 #else
 int main(void) {
     (void)START_MS;
-    test_skip_program("built without -Drace_points=true");
+    test_skip_program("built without race points: configure with -Drace_points=true (./dev check tsan does)");
 }
 #endif

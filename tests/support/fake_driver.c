@@ -42,6 +42,15 @@ void fake_driver_install(tw_options *options) {
     options->redis_url = "unix:///nowhere";
 }
 
+void fake_driver_share(tw_options *options) {
+    tw_options_init(options);
+    options->threads = TW_HOST_DRIVEN;
+    options->memory_bytes_max = UINT64_C(64) << 20;
+    options->shared = TW_SHARED_BY_FORK;
+    fake_driver_reset(0, 0);
+    fake_driver_install(options);
+}
+
 static int64_t sum_of(_Atomic int64_t (*table)[FAKE_KEYS + 1]) {
     int64_t sum = 0;
     for (uint32_t window = 0; window < FAKE_WINDOWS; window++)
@@ -78,6 +87,11 @@ static uint32_t number_of(const struct twi_item *item) {
 }
 
 static void acknowledge(const struct twi_item *item) {
+    if (fake_driver.taken != NULL) {
+        fake_driver.taken(twi_port_key(item), twi_port_start_ms(item), item->delta);
+        twi_port_acknowledge(item, &(struct twi_reply){0});
+        return;
+    }
     uint32_t window = window_of(twi_port_start_ms(item)), number = number_of(item);
     int64_t total = atomic_fetch_add(&fake_driver.acked[window][number], item->delta) + item->delta;
     struct twi_reply answer = {.total = total, .has_total = fake_driver.totals};
@@ -187,6 +201,16 @@ static void driver_destroy(struct twi_sync *sync) {
     free(sync);
 }
 
+/* What was in flight has not reached the ledger, so all of it is collected again. */
+static void driver_inherit(struct twi_sync *sync) {
+    twi_port_inherit_begin(sync->engine);
+    twi_port_inherit_end(sync->engine);
+}
+
+static bool driver_finish(struct twi_sync *sync) {
+    return sync->held_count == 0;
+}
+
 static void driver_abandon(struct twi_sync *sync) {
     free(sync);
 }
@@ -199,6 +223,9 @@ const struct twi_driver *twi_driver_find(void) {
         .ticket_take = driver_ticket_take,
         .ticket_state = driver_ticket_state,
         .stats = driver_stats,
+        .inherit = driver_inherit,
+        .finish = driver_finish,
+        .hand_over = driver_abandon,
         .destroy = driver_destroy,
         .abandon = driver_abandon,
     };

@@ -24,6 +24,8 @@ struct fake_driver {
     _Atomic bool totals;         /* acknowledgements have a total. All that is acknowledged of the key */
     _Atomic bool away;           /* collects and settles nothing */
     _Atomic bool settle_nothing; /* collects only */
+    /* NULL, or it gets what is acknowledged in place of the ledger below. Then keys may be of any size. */
+    void (*taken)(tw_key key, int64_t start_ms, int64_t delta);
     /* the ledger: [window][key]; the overflow counter is key FAKE_KEYS */
     _Atomic int64_t acked[FAKE_WINDOWS][FAKE_KEYS + 1];
     _Atomic int64_t given_up[FAKE_WINDOWS][FAKE_KEYS + 1];
@@ -36,6 +38,8 @@ extern struct fake_driver fake_driver;
 /* Forgets everything; set the fields that you need after it. */
 void fake_driver_reset(int64_t base_ms, int64_t window_ms);
 void fake_driver_install(tw_options *options);
+/* The options of a host-driven shared engine with the driver, which has forgotten everything. */
+void fake_driver_share(tw_options *options);
 /* Acknowledged and given up, all keys and windows. */
 int64_t fake_driver_sum(void);
 int64_t fake_driver_given_up(void);

@@ -5,6 +5,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <strings.h>
@@ -179,6 +181,14 @@ bool test_is_emulated(void) {
     return getenv("TW_EMULATED") != NULL;
 }
 
+bool test_answer_call(long number, uint32_t answer) {
+    struct sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+                                 BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)number, 0, 1),
+                                 BPF_STMT(BPF_RET | BPF_K, answer), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    struct sock_fprog program = {.len = sizeof code / sizeof *code, .filter = code};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
 bool test_is_slow(void) {
     /* valgrind preloads its own libraries into the program that it runs. */
     const char *preload = getenv("LD_PRELOAD");
@@ -203,7 +213,15 @@ void test_skip_program(const char *reason) {
 
 void test_skip_alone(void) {
 #ifdef __SANITIZE_THREAD__
-    test_skip_program("one thread, which has nobody to race with");
+    test_skip_program("one thread, which has nobody to race with: a build without ThreadSanitizer runs this");
+#endif
+}
+
+void test_skip_unshared(void) {
+    if (test_is_slow()) test_skip_program(TEST_NO_FORK_HERE);
+    if (test_is_emulated()) test_skip_program("qemu-user has no robust lists: run it on an ARM64 machine");
+#ifndef __GLIBC__
+    test_skip_program("shared engines need glibc: run it in a build with glibc");
 #endif
 }
 

@@ -54,18 +54,33 @@ bool test_is_slow(void);
 /* True under qemu-user (scripts/check.sh says so). It has no robust lists, no seccomp and no clock that is read without
  * a system call, and it wipes no pages. What needs one of these is left out there. */
 bool test_is_emulated(void);
+/* From here on the kernel answers this thread's system calls of that number with SECCOMP_RET_…, and those of threads
+ * and processes that it begins. Returns false if there is no seccomp here. */
+bool test_answer_call(long number, uint32_t answer);
 
-/* Ends the program as skipped, before any test ran: TAP "1..0 # SKIP reason", else exit status 77. */
+/* Ends the program as skipped, before any test ran: TAP "1..0 # SKIP reason", else exit status 77. A reason, here and
+ * below, is "WHAT is missing: HOW to get it" (scripts/layers.sh). */
 _Noreturn void test_skip_program(const char *reason);
+
+#define TEST_NO_FORK_HERE "a sanitizer does not survive the fork of several threads: a build without one runs this"
 
 /* Under ThreadSanitizer: test_skip_program(). For long programs of one thread, which has nobody to race with. */
 void test_skip_alone(void);
+
+/* Where processes cannot share an engine, or a child of several threads does not live: test_skip_program(). */
+void test_skip_unshared(void);
 
 /* Reports that this test, or a part of it, does not run here, and why. scripts/count_tests.py counts it as skipped,
  * never as passed. The caller returns, or continues with the rest. The line has the name of the test: a function shared
  * by several tests passes the name on. */
 #define test_leave_out(why) test_left_out(__func__, (why))
 void test_left_out(const char *test, const char *why);
+/* What qemu-user does not have. If it is missing, the test is left out, and returns. A child shares the slots of its
+ * parent's threads where no pages are wiped, so no child may call an engine there. */
+#define test_misses_wiped_pages() \
+    (test_is_emulated() && (test_leave_out("qemu-user wipes no pages in a child: run it on an ARM64 machine"), true))
+#define test_misses_robust_lists() \
+    (test_is_emulated() && (test_leave_out("qemu-user has no robust lists: run it on an ARM64 machine"), true))
 
 /* Reads a file of the source, such as "docs/KEYS.md", and adds a NUL; fails if it cannot be read or has no room. */
 void test_read_source(const char *name, char *text, size_t size);

@@ -218,8 +218,9 @@ static void a_done_may_start_the_next_call_for_ever(void **state) {
 
 /* ---- busy, late, away -------------------------------------------------------------------------------------------- */
 
-/* Goal: a full calls_max is no outage: TW_ERR_BUSY at once, and on_outage decides only where the family says so. Room
- * is there again when an answer was delivered or a call was cancelled. */
+/* Goal: a full calls_max is no outage: TW_ERR_BUSY at once, and on_outage decides only where the family says so. Either
+ * there is no place for the call, or no lane. Room is there again when an answer was delivered or a call was
+ * cancelled. */
 static void a_full_house_is_no_outage(void **state) {
     (void)state;
     rig_close(&rig);
@@ -253,6 +254,15 @@ static void a_full_house_is_no_outage(void **state) {
     assert_int_equal(told[0].request.verdict.decided_by, TW_BY_OUTAGE);
     assert_int_equal(told[0].times, 1);
     later.is_busy = false;
+    for (int i = 0; i < 16; i++) assert_status(buy(&told[i], family), TW_STARTED);
+    assert_status(buy(&told[16], family), TW_OK);
+    assert_int_equal(told[16].request.verdict.decided_by, TW_BY_OUTAGE);
+    assert_int_equal(told[16].times, 0);
+    assert_status(tw_once_async(&told[16].request, family, tw_str("an id")), TW_OK);
+    assert_true(told[16].request.first);
+    assert_status(tw_lock_async(&told[16].request, family, tw_str("k"), 1000), TW_ERR_BUSY); /* only Redis decides */
+    assert_status(tw_request_cancel(&told[3].request), TW_OK);
+    assert_status(buy(&told[16], family), TW_STARTED);
 }
 
 /* Goal: without an answer in its time a strict call ends as on_outage says, by `done`; where Redis is known to be

@@ -127,6 +127,7 @@ static void time_goes_on(tw_engine *engine) {
 /* Goal: a log line that is written for ever, to a pipe that no thread reads, stops no engine's time. */
 static void time_goes_on_while_log_write_blocks(void **state) {
     (void)state;
+    if (test_misses_robust_lists()) return; /* the log says so, too */
     host_begin();
     tw_engine *engine = engine_with(stand_at_log, NULL, NULL);
     ask_for_a_line(engine);
@@ -179,7 +180,7 @@ static void time_goes_on_while_a_password_is_asked_for(void **state) {
     (void)state;
     int port;
     if (twi_driver_find() == NULL) {
-        test_leave_out("a build without Redis asks for no password");
+        test_leave_out("built without Redis: install libhiredis-dev and configure with -Dredis=enabled");
         return;
     }
     tw_engine *engine = engine_that_asks(stand_at_password, &port);
@@ -268,7 +269,7 @@ static void a_password_callback_may_count_and_not_close(void **state) {
     (void)state;
     int port;
     if (twi_driver_find() == NULL) {
-        test_leave_out("a build without Redis asks for no password");
+        test_leave_out("built without Redis: install libhiredis-dev and configure with -Dredis=enabled");
         return;
     }
     tw_engine *engine = engine_that_asks(call_at_password, &port);

@@ -16,6 +16,11 @@ static tw_options good_engine(void) {
     return options;
 }
 
+static int64_t no_clock(void *ctx, int kind) {
+    (void)ctx, (void)kind;
+    return 0;
+}
+
 static tw_family_options good_family(void) {
     tw_family_options options;
     tw_family_options_init(&options);
@@ -222,6 +227,38 @@ static void threads_is_one_of_two(void **state) {
     tw_options options = good_engine();
     options.threads = TW_HOST_DRIVEN;
     assert_i64_equal(engine_accepted(options).threads, TW_HOST_DRIVEN);
+}
+
+static void shared_is_one_of_two_and_refuses_what_one_process_has(void **state) {
+    (void)state;
+    tw_options options = good_engine();
+    options.shared = 2;
+    assert_engine_refused(options, "shared");
+    options.shared = TW_SHARED_BY_FORK;
+    assert_i64_equal(engine_accepted(options).shared, TW_SHARED_BY_FORK);
+    options.redis_url = "redis://localhost";
+    assert_i64_equal(engine_accepted(options).shared, TW_SHARED_BY_FORK);
+    options.merge = TW_MERGE_MULTI;
+    assert_engine_refused(options, "merge");
+    options = good_engine();
+    options.shared = TW_SHARED_BY_FORK;
+    options.clock_now_ns = no_clock;
+    assert_engine_refused(options, "clock_now_ns");
+}
+
+static void a_shared_engine_refuses_gauges_and_idle_eviction(void **state) {
+    (void)state;
+    const struct twi_options_context shared = {.has_redis = true, .memory_bytes_max = 1 << 20, .is_shared = true};
+    tw_family_options gauge = good_family(), evicting = good_family(), out;
+    gauge.window = evicting.window = TW_WINDOW_FOREVER;
+    gauge.kind = TW_KIND_GAUGE;
+    evicting.on_full = TW_ON_FULL_EVICT_IDLE;
+    assert_status(twi_family_options_check(&gauge, &out, &context), TW_OK);
+    assert_status(twi_family_options_check(&evicting, &out, &context), TW_OK);
+    assert_status(twi_family_options_check(&gauge, &out, &shared), TW_ERR_OPTIONS);
+    assert_error_names("kind");
+    assert_status(twi_family_options_check(&evicting, &out, &shared), TW_ERR_OPTIONS);
+    assert_error_names("on_full");
 }
 
 static void the_replay_window_is_at_most_a_day_and_within_the_memory(void **state) {
@@ -599,6 +636,8 @@ int main(void) {
         cmocka_unit_test(an_engine_has_the_defaults_of_the_header),
         cmocka_unit_test(memory_bytes_max_is_between_1_mib_and_what_can_be_addressed),
         cmocka_unit_test(threads_is_one_of_two),
+        cmocka_unit_test(shared_is_one_of_two_and_refuses_what_one_process_has),
+        cmocka_unit_test(a_shared_engine_refuses_gauges_and_idle_eviction),
         cmocka_unit_test(the_replay_window_is_at_most_a_day_and_within_the_memory),
         cmocka_unit_test(sync_interval_ms_is_at_most_a_minute),
         cmocka_unit_test(merge_is_one_of_three),

@@ -85,6 +85,7 @@ static tw_family *family_with_two_keys(int64_t window_ms) {
  * and memory returns. */
 static void marks_of_a_thread_that_ended_are_finished(void **state) {
     (void)state;
+    if (test_misses_robust_lists()) return;
     struct mortal mortal = {.family = family_with_two_keys(TW_HOUR)};
     const struct twi_thread *first = NULL;
     for (enum step last = 0; last < STEPS; last++) {
@@ -124,6 +125,7 @@ static void a_slot_is_not_free_before_its_marks_are_finished(void **state) {
 /* Goal: E10. A flush that begins after the end of such a thread waits until its marks are finished. */
 static void a_flush_waits_for_marks_of_a_thread_that_ended(void **state) {
     (void)state;
+    if (test_misses_robust_lists()) return;
     struct mortal mortal = {.family = family_with_two_keys(TW_HOUR)};
     let_one_end(&mortal, WINDOW_CLAIMED);
     rig_add(mortal.family, "b", 1);
@@ -141,6 +143,7 @@ static void a_flush_waits_for_marks_of_a_thread_that_ended(void **state) {
  * marks harm nobody. An engine that is closed first leaves the slot free. */
 static void a_window_may_be_over_before_marks_are_finished(void **state) {
     (void)state;
+    if (test_misses_robust_lists()) return;
     for (enum step last = 0; last < STEPS; last++) {
         tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
         options.history_ms = TW_NONE;

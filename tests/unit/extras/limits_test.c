@@ -699,12 +699,9 @@ static void of_two_reloads_at_once_one_is_told_to_ask_again(void **state) {
 /* Goal: a child does not wait for the parent's threads, which were inside when it was made. */
 static void a_forked_child_reloads_by_itself(void **state) {
     (void)state;
-    if (test_is_emulated()) {
-        test_leave_out("qemu-user wipes no pages in a child: run it on an ARM64 machine");
-        return;
-    }
+    if (test_misses_wiped_pages()) return;
     if (test_is_slow()) {
-        test_leave_out("a sanitizer does not survive the fork of several threads");
+        test_leave_out(TEST_NO_FORK_HERE);
         return;
     }
     struct reader readers[3];

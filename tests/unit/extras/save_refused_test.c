@@ -59,7 +59,7 @@ static void an_engine_with_redis_is_refused(void **state) {
     save();
     rig.options.redis_url = "redis://127.0.0.1:1";
     if (tw_open(&rig.options, &rig.engine) == TW_ERR_REDIS) {
-        test_leave_out("built without Redis");
+        test_leave_out("built without Redis: install libhiredis-dev and configure with -Dredis=enabled");
         return;
     }
     is_open = true;
@@ -367,6 +367,7 @@ static void a_family_that_has_counted_is_refused(void **state) {
 /* Goal: a child that the parent forked after its stop does not put an empty file over the parent's counts. */
 static void a_child_of_a_stopped_engine_cannot_save(void **state) {
     (void)state;
+    if (test_misses_wiped_pages()) return;
     rig_add(hourly(), "k", 7);
     stop();
     pid_t child = test_fork();

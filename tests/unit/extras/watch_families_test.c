@@ -149,7 +149,7 @@ static void nobody_waits_for_a_list_of_very_many_families(void **state) {
     qsort(parts, 11, sizeof *parts, compare_parts);
     print_message("# the longest wait was %.4f of the time, in the median\n", parts[5]);
     if (test_is_slow())
-        test_leave_out("under a sanitizer times mean little");
+        test_leave_out("under a sanitizer times mean little: a build without one runs this");
     else
         assert_true(parts[5] < 0.08);
     assert_status(tw_close(engine, 0), TW_OK);
@@ -180,7 +180,7 @@ static void a_child_keeps_no_lock_of_the_folder(void **state) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     if (test_is_slow()) {
-        test_leave_out("a sanitizer does not survive the fork of several threads");
+        test_leave_out(TEST_NO_FORK_HERE);
         return;
     }
     strcpy(folder, "/tmp/watch-test-XXXXXX");

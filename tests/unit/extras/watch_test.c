@@ -430,14 +430,11 @@ static void closing_does_not_wait_for_a_reader(void **state) {
 /* Neither the fork nor the child's end takes the parent's socket away; a child has its own where the name differs. */
 static void a_forked_child_has_a_socket_of_its_own_or_none(void **state) {
     (void)state;
-    if (test_is_emulated()) {
-        test_leave_out("qemu-user wipes no pages in a child: run it on an ARM64 machine");
-        return;
-    }
+    if (test_misses_wiped_pages()) return;
     char pattern[120], own[120];
     tw_engine *other;
     if (test_is_slow()) {
-        test_leave_out("a sanitizer does not survive the fork of several threads");
+        test_leave_out(TEST_NO_FORK_HERE);
         return;
     }
     open_engine();

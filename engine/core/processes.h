@@ -1,0 +1,54 @@
+/* processes.h -- the processes that share an engine (tw_options.shared). Each has a place in a table that all of them
+ * see. What a process takes for itself, such as a slot of tw_hold(), is counted by its place. So it can be given back
+ * when the process has gone.
+ *
+ * A robust mutex shows the end of a thread, and a process outlives its threads. So a process
+ * is known by its process id, and by the time when it began. A process is taken for dead if none of its registered
+ * threads lives, and the system says that no process with this id began at that time, or that it is a zombie, or that
+ * it has another stack since (exec). Where the system does not answer, or answers for another namespace of process
+ * ids, the process counts as alive.
+ * Always true: a living process that has not left is never taken for dead. A place serves another process only after
+ * twi_process_clear(). Until then each look finds it again, so nothing is forgotten if the process that gives back dies
+ * meanwhile.
+ * Threads: any. twi_process_next_gone() and twi_process_clear() are for the owner of the turn. */
+#ifndef TWI_CORE_PROCESSES_H
+#define TWI_CORE_PROCESSES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tallywheel.h"
+
+#define TWI_PROCESSES_MAX 1023u /* that share an engine at once; hold_shared.c has 10 bits for a place */
+
+/* Called when a shared engine is made. Returns false if there is no memory. */
+bool twi_processes_make(tw_engine *engine);
+void twi_processes_unmake(tw_engine *engine);
+
+/* Gives this process a place, which is here->process. 0 means that all places are taken. */
+void twi_process_enter(tw_engine *engine);
+/* This process leaves the engine. Its place is found by twi_process_next_gone() from now on. */
+void twi_process_leave(tw_engine *engine);
+
+/* Returns true if some process is alive. */
+bool twi_processes_live(tw_engine *engine);
+/* This process is a candidate: tw_lead(). */
+void twi_process_note_candidate(tw_engine *engine);
+/* Returns true if another candidate is alive and has not left. */
+bool twi_processes_may_lead(tw_engine *engine);
+/* How many have a place and have not left it, dead ones included until their place is cleared. */
+uint32_t twi_processes_count(const tw_engine *engine);
+/* Returns true if the place has a process that has not left, and that is not known to be dead. */
+bool twi_process_is_alive(tw_engine *engine, uint32_t number);
+/* Returns true if the process of the place has left in good order. */
+bool twi_process_has_left(const tw_engine *engine, uint32_t place);
+/* The effective user, and the process id, of a process when it entered. */
+uint32_t twi_process_uid(const tw_engine *engine, uint32_t place);
+uint32_t twi_process_id(const tw_engine *engine, uint32_t place);
+
+/* Returns the next place after `place` whose process is dead or has left. 0 means that there is none. */
+uint32_t twi_process_next_gone(tw_engine *engine, uint32_t place);
+/* Everything of the process of that place is given back. The place serves another process. */
+void twi_process_clear(tw_engine *engine, uint32_t number);
+
+#endif
