@@ -1,0 +1,590 @@
+/* engine.c -- opens the engines of a process when a configuration is read, and closes them with the last configuration
+ * that uses them.
+ * A zone whose name and parameters did not change keeps its engine over a reload, and so its counts. All other zones of
+ * a configuration get one new engine.
+ * Always true: if a configuration is refused, the engines of the present one are as they were. */
+#include "ngx_http_tallywheel.h"
+
+
+static ngx_queue_t  ngx_http_tallywheel_engines;   /* zeroed until its first use */
+static ngx_uint_t   ngx_http_tallywheel_opened;    /* how many engines this process, or its master, has opened */
+
+
+/* ---- one engine ---- */
+
+static ngx_uint_t
+ngx_http_tallywheel_same_text(const char *one, const char *two)
+{
+    return (one == NULL || two == NULL) ? one == two : ngx_strcmp(one, two) == 0;
+}
+
+
+static ngx_uint_t
+ngx_http_tallywheel_same_server(ngx_http_tallywheel_server_t *one, ngx_http_tallywheel_server_t *two)
+{
+    return ngx_http_tallywheel_same_text(one->url, two->url)
+           && ngx_http_tallywheel_same_text(one->prefix, two->prefix)
+           && ngx_http_tallywheel_same_text(one->password_file, two->password_file)
+           && ngx_http_tallywheel_same_text(one->ca, two->ca)
+           && ngx_http_tallywheel_same_text(one->cert, two->cert)
+           && ngx_http_tallywheel_same_text(one->key, two->key)
+           && ngx_http_tallywheel_same_text(one->name, two->name)
+           && one->timeout == two->timeout
+           && one->interval == two->interval
+           && one->memory == two->memory;
+}
+
+
+static ngx_uint_t
+ngx_http_tallywheel_same_zone(const tw_family_options *one, const tw_family_options *two)
+{
+    tw_family_options  a = *one, b = *two;
+
+    if (!ngx_http_tallywheel_same_text(a.name, b.name) || !ngx_http_tallywheel_same_text(a.redis_key, b.redis_key)) {
+        return 0;
+    }
+
+    a.name = b.name = a.redis_key = b.redis_key = NULL;
+
+    return a.window == b.window && a.window_ms == b.window_ms && a.limit_mode == b.limit_mode
+           && a.limit_shape == b.limit_shape && a.burst == b.burst && a.on_outage == b.on_outage
+           && a.outage_grace_ms == b.outage_grace_ms && a.keys_max == b.keys_max && a.shadow == b.shadow;
+}
+
+
+static char *
+ngx_http_tallywheel_copy(ngx_pool_t *pool, const char *text)
+{
+    size_t   size;
+    char    *copy;
+
+    if (text == NULL) {
+        return NULL;
+    }
+
+    size = ngx_strlen(text) + 1;
+    copy = ngx_pnalloc(pool, size);
+
+    if (copy) {
+        ngx_memcpy(copy, text, size);
+    }
+
+    return copy;
+}
+
+
+/* The first line of the file. Returns NGX_ERROR, and ngx_errno, if the file cannot be read. */
+static ngx_int_t
+ngx_http_tallywheel_read_password(const char *name, u_char *out, size_t size)
+{
+    ssize_t   n;
+    ngx_fd_t  fd;
+
+    fd = ngx_open_file(name, NGX_FILE_RDONLY, NGX_FILE_OPEN, 0);
+    if (fd == NGX_INVALID_FILE) {
+        return NGX_ERROR;
+    }
+
+    n = ngx_read_fd(fd, out, size - 1);
+    (void) ngx_close_file(fd);
+
+    if (n < 0) {
+        return NGX_ERROR;
+    }
+
+    out[n] = '\0';
+    out[strcspn((char *) out, "\r\n")] = '\0';
+
+    return (ngx_int_t) ngx_strlen(out);
+}
+
+
+/* The file is read at each connect. A worker that may not read it uses the password that the
+ * master has read. */
+static int
+ngx_http_tallywheel_password(void *ctx, char *out, size_t size)
+{
+    ngx_int_t                      len;
+    ngx_http_tallywheel_engine_t  *e = ctx;
+
+    len = ngx_http_tallywheel_read_password(e->server.password_file, (u_char *) out, size);
+
+    if (len == NGX_ERROR && e->password.len < size) {
+        ngx_memcpy(out, e->password.data, e->password.len);
+        out[e->password.len] = '\0';
+        len = (ngx_int_t) e->password.len;
+    }
+
+    return (int) len;
+}
+
+
+static void
+ngx_http_tallywheel_log(void *ctx, int level, int event, const char *text)
+{
+    static const ngx_uint_t  levels[] = { NGX_LOG_ERR, NGX_LOG_WARN, NGX_LOG_NOTICE, NGX_LOG_INFO };
+
+    ngx_log_error(levels[level & 3], ngx_cycle->log, 0, "tallywheel: %s", text);
+}
+
+
+/* Opens the engine and its families. In a shared engine, after this no family is opened. */
+tw_status
+ngx_http_tallywheel_open_engine(ngx_http_tallywheel_engine_t *e, uint32_t shared,
+    ngx_http_tallywheel_family_t **refused)
+{
+    char                           labels[64];
+    tw_status                      status;
+    tw_options                     options;
+    ngx_uint_t                     i;
+    ngx_http_tallywheel_family_t  *family;
+
+    *refused = NULL;
+
+    ngx_sprintf((u_char *) labels, "engine=\"%ui\"%Z", e->number);
+
+    tw_options_init(&options);
+    options.threads = TW_HOST_DRIVEN;
+    options.shared = shared;
+    options.memory_bytes_max = e->server.memory;
+    options.log_write = ngx_http_tallywheel_log;
+    options.metrics_labels = labels;
+    options.redis_url = e->server.url;
+    options.redis_prefix = e->server.prefix;
+    options.redis_timeout_ms = (uint32_t) e->server.timeout;
+    options.sync_interval_ms = (uint32_t) e->server.interval;
+    options.redis_tls_ca_file = e->server.ca;
+    options.redis_tls_cert_file = e->server.cert;
+    options.redis_tls_key_file = e->server.key;
+    options.redis_tls_server_name = e->server.name;
+
+    if (e->server.password_file) {
+        options.redis_password = ngx_http_tallywheel_password;
+        options.redis_password_ctx = e;
+    }
+
+    status = tw_open(&options, &e->engine);
+    if (status != TW_OK) {
+        e->engine = NULL;
+        return status;
+    }
+
+    family = e->families.elts;
+
+    for (i = 0; i < e->families.nelts; i++) {
+        status = tw_family_open(e->engine, &family[i].options, &family[i].family);
+        if (status != TW_OK) {
+            *refused = &family[i];
+            return status;
+        }
+    }
+
+    return TW_OK;
+}
+
+
+void
+ngx_http_tallywheel_close_engine(ngx_http_tallywheel_engine_t *e, uint32_t timeout)
+{
+    ngx_uint_t                     i;
+    ngx_http_tallywheel_family_t  *family;
+
+    ngx_http_tallywheel_leave_loop(e);
+
+    if (e->engine) {
+        if (tw_close(e->engine, timeout) != TW_OK) {
+            ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0, "tallywheel: some counts are not in Redis: %s",
+                          tw_error_text());
+        }
+
+        e->engine = NULL;
+    }
+
+    family = e->families.elts;
+
+    for (i = 0; i < e->families.nelts; i++) {
+        family[i].family = NULL;
+    }
+}
+
+
+/* ---- engines of configurations ---- */
+
+static void
+ngx_http_tallywheel_destroy(ngx_http_tallywheel_engine_t *e)
+{
+    ngx_queue_remove(&e->queue);
+    e->pool->log = ngx_cycle->log;
+    ngx_destroy_pool(e->pool);
+}
+
+
+/* A configuration is freed. */
+static void
+ngx_http_tallywheel_release(void *data)
+{
+    ngx_http_tallywheel_main_conf_t  *mcf = data;
+
+    ngx_uint_t                      i;
+    ngx_http_tallywheel_engine_t  **e;
+
+    e = mcf->engines.elts;
+
+    for (i = 0; i < mcf->engines.nelts; i++) {
+        if (--e[i]->uses == 0) {
+            ngx_http_tallywheel_close_engine(e[i], e[i]->connection ? NGX_HTTP_TALLYWHEEL_CLOSE_MS : 0);
+            ngx_http_tallywheel_destroy(e[i]);
+        }
+    }
+
+    mcf->engines.nelts = 0;
+}
+
+
+static ngx_int_t
+ngx_http_tallywheel_use(ngx_http_tallywheel_main_conf_t *mcf, ngx_http_tallywheel_engine_t *e)
+{
+    ngx_uint_t                      i;
+    ngx_http_tallywheel_engine_t  **slot = mcf->engines.elts;
+
+    for (i = 0; i < mcf->engines.nelts; i++) {
+        if (slot[i] == e) {
+            return NGX_OK;
+        }
+    }
+
+    slot = ngx_array_push(&mcf->engines);
+    if (slot == NULL) {
+        return NGX_ERROR;
+    }
+
+    *slot = e;
+    e->uses++;
+
+    return NGX_OK;
+}
+
+
+/* The engine that has this zone from an earlier configuration. */
+static ngx_int_t
+ngx_http_tallywheel_find(ngx_http_tallywheel_main_conf_t *mcf, ngx_str_t *password, ngx_http_tallywheel_zone_t *zone)
+{
+    ngx_uint_t                     i;
+    ngx_queue_t                   *q;
+    ngx_http_tallywheel_engine_t  *e;
+    ngx_http_tallywheel_family_t  *family;
+
+    for (q = ngx_queue_head(&ngx_http_tallywheel_engines);
+         q != ngx_queue_sentinel(&ngx_http_tallywheel_engines);
+         q = ngx_queue_next(q))
+    {
+        e = ngx_queue_data(q, ngx_http_tallywheel_engine_t, queue);
+
+        if (zone->has_slots != e->alone && e->refused == NULL) {
+            continue;
+        }
+
+        if (!ngx_http_tallywheel_same_server(&e->server, &mcf->server)
+            || e->password.len != password->len
+            || ngx_memcmp(e->password.data, password->data, password->len) != 0)
+        {
+            continue;
+        }
+
+        family = e->families.elts;
+
+        for (i = 0; i < e->families.nelts; i++) {
+            if (ngx_http_tallywheel_same_zone(&family[i].options, &zone->options)) {
+                zone->engine = e;
+                zone->family = &family[i];
+                return ngx_http_tallywheel_use(mcf, e);
+            }
+        }
+    }
+
+    return NGX_DECLINED;
+}
+
+
+/* Gives the engine the new zones that have slots, or those that have none. */
+static void
+ngx_http_tallywheel_add_zones(ngx_http_tallywheel_engine_t *e, ngx_http_tallywheel_main_conf_t *mcf,
+    ngx_uint_t has_slots)
+{
+    ngx_uint_t                     i;
+    ngx_http_tallywheel_zone_t   **zone;
+    ngx_http_tallywheel_family_t  *family;
+
+    zone = mcf->zones.elts;
+
+    for (i = 0; i < mcf->zones.nelts; i++) {
+        if (zone[i]->engine == NULL && zone[i]->has_slots == has_slots) {
+            family = ngx_array_push(&e->families); /* there is room, so no element moves */
+            family->options = zone[i]->options;
+            family->options.name = ngx_http_tallywheel_copy(e->pool, zone[i]->options.name);
+            family->options.redis_key = ngx_http_tallywheel_copy(e->pool, zone[i]->options.redis_key);
+            family->family = NULL;
+            zone[i]->engine = e;
+            zone[i]->family = family;
+        }
+    }
+}
+
+
+static ngx_http_tallywheel_engine_t *
+ngx_http_tallywheel_create(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf, ngx_str_t *password)
+{
+    ngx_pool_t                    *pool;
+    ngx_http_tallywheel_engine_t  *e;
+
+    pool = ngx_create_pool(1024, cf->log);
+    if (pool == NULL) {
+        return NULL;
+    }
+
+    e = ngx_pcalloc(pool, sizeof(ngx_http_tallywheel_engine_t));
+    if (e == NULL
+        || ngx_array_init(&e->families, pool, mcf->zones.nelts, sizeof(ngx_http_tallywheel_family_t)) != NGX_OK)
+    {
+        ngx_destroy_pool(pool);
+        return NULL;
+    }
+
+    e->pool = pool;
+    e->number = ++ngx_http_tallywheel_opened;
+    e->server = mcf->server;
+    e->server.url = ngx_http_tallywheel_copy(pool, mcf->server.url);
+    e->server.prefix = ngx_http_tallywheel_copy(pool, mcf->server.prefix);
+    e->server.password_file = ngx_http_tallywheel_copy(pool, mcf->server.password_file);
+    e->server.ca = ngx_http_tallywheel_copy(pool, mcf->server.ca);
+    e->server.cert = ngx_http_tallywheel_copy(pool, mcf->server.cert);
+    e->server.key = ngx_http_tallywheel_copy(pool, mcf->server.key);
+    e->server.name = ngx_http_tallywheel_copy(pool, mcf->server.name);
+    e->password.len = password->len;
+    e->password.data = (u_char *) ngx_http_tallywheel_copy(pool, (char *) password->data);
+
+    ngx_queue_insert_tail(&ngx_http_tallywheel_engines, &e->queue);
+
+    return e;
+}
+
+
+/* Why the library refuses an engine, at the directive that it is about. */
+static void
+ngx_http_tallywheel_refused(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf, ngx_http_tallywheel_family_t *family)
+{
+    ngx_uint_t                    i;
+    const char                   *why;
+    ngx_http_tallywheel_zone_t  **zone;
+    ngx_http_tallywheel_place_t  *place;
+
+    zone = mcf->zones.elts;
+    why = ngx_http_tallywheel_sentence(cf->pool, tw_error_text());
+
+    for (i = 0; family && i < mcf->zones.nelts; i++) {
+        if (zone[i]->family == family) {
+            ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "tallywheel_zone \"%V\": %s in %V:%ui", &zone[i]->name, why,
+                          &zone[i]->place.file, zone[i]->place.line);
+            return;
+        }
+    }
+
+    if (ngx_strncmp(why, "tallywheel_memory", sizeof("tallywheel_memory") - 1) == 0 && mcf->memory_place.file.len) {
+        place = &mcf->memory_place;
+    } else {
+        place = &mcf->server_place;
+    }
+
+    if (place->file.len) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "tallywheel: %s in %V:%ui", why, &place->file, place->line);
+    } else {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "tallywheel: %s", why);
+    }
+}
+
+
+/* Whether the zone is one for the rule. The limit -1 is refused, too, but only after that. */
+static tw_status
+ngx_http_tallywheel_probe(ngx_http_tallywheel_rule_t *rule, tw_engine *engine)
+{
+    tw_family   *family;
+    tw_request   probe;
+
+    if (tw_family_open(engine, &rule->zone->options, &family) != TW_OK) {
+        return TW_OK; /* the zone itself is refused later */
+    }
+
+    if (tw_acquire(family, tw_str("probe"), 0, 0, NULL) == TW_ERR_MODE) {
+        return TW_OK; /* a master that is root, and has workers: nginx -t and nginx -s have checked it */
+    }
+
+    tw_request_init(&probe);
+
+    if (rule->kind == NGX_HTTP_TALLYWHEEL_HOLD) {
+        return tw_hold_async(&probe, family, tw_str("probe"), -1);
+    }
+
+    return rule->wait ? tw_acquire_wait_async(&probe, family, tw_str("probe"), 1, -1) : TW_OK;
+}
+
+
+/* An engine without Redis, which is closed at once, decides it. */
+static char *
+ngx_http_tallywheel_check_rules(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf)
+{
+    char                         *rv;
+    tw_engine                    *engine;
+    tw_options                    options;
+    const char                   *why;
+    ngx_uint_t                    i;
+    ngx_http_tallywheel_rule_t  **rule;
+
+    tw_options_init(&options);
+    options.threads = TW_HOST_DRIVEN;
+    options.shared = TW_SHARED_BY_FORK;
+
+    if (tw_open(&options, &engine) != TW_OK) {
+        options.shared = TW_SHARED_NO;
+
+        if (tw_open(&options, &engine) != TW_OK) {
+            return NGX_CONF_OK;
+        }
+    }
+
+    rv = NGX_CONF_OK;
+    rule = mcf->rules.elts;
+
+    for (i = 0; i < mcf->rules.nelts && rv == NGX_CONF_OK; i++) {
+        why = NULL;
+
+        if (rule[i]->refund && rule[i]->zone->options.limit_shape == TW_SHAPE_GCRA) {
+            why = "the shape gcra takes no refund";
+
+        } else if (ngx_http_tallywheel_probe(rule[i], engine) == TW_ERR_MODE) {
+            why = ngx_http_tallywheel_sentence(cf->pool, tw_error_text());
+        }
+
+        if (why) {
+            ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "tallywheel_zone \"%V\": %s in %V:%ui", &rule[i]->zone_name, why,
+                          &rule[i]->place.file, rule[i]->place.line);
+            rv = NGX_CONF_ERROR;
+        }
+    }
+
+    (void) tw_close(engine, 0);
+
+    return rv;
+}
+
+
+/* Opens the engine of the new zones. If the workers cannot share it, this only checks it, and each worker opens one. */
+static char *
+ngx_http_tallywheel_open_new(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf, ngx_str_t *password,
+    ngx_uint_t has_slots)
+{
+    tw_status                      status;
+    ngx_http_tallywheel_engine_t  *e;
+    ngx_http_tallywheel_family_t  *refused;
+
+    e = ngx_http_tallywheel_create(cf, mcf, password);
+    if (e == NULL || ngx_http_tallywheel_use(mcf, e) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    ngx_http_tallywheel_add_zones(e, mcf, has_slots);
+
+    e->alone = has_slots;
+    status = ngx_http_tallywheel_open_engine(e, has_slots ? TW_SHARED_NO : TW_SHARED_BY_FORK, &refused);
+
+    if (status != TW_OK && !has_slots) {
+        e->alone = 1;
+        e->refused = ngx_http_tallywheel_sentence(e->pool, tw_error_text());
+        ngx_http_tallywheel_close_engine(e, 0);
+        ngx_http_tallywheel_add_zones(e, mcf, 1);
+        status = ngx_http_tallywheel_open_engine(e, TW_SHARED_NO, &refused);
+    }
+
+    if (status != TW_OK) {
+        ngx_http_tallywheel_refused(cf, mcf, refused);
+        ngx_http_tallywheel_close_engine(e, 0);
+        return NGX_CONF_ERROR;
+    }
+
+    if (e->alone || ngx_test_config) {
+        ngx_http_tallywheel_close_engine(e, 0);
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_tallywheel_open(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf)
+{
+    u_char                        password[512];
+    ngx_int_t                     len;
+    ngx_str_t                     known;
+    ngx_uint_t                    i, k;
+    ngx_pool_cleanup_t           *cln;
+    ngx_http_tallywheel_zone_t  **zone;
+
+    if (mcf->zones.nelts == 0) {
+        return NGX_CONF_OK;
+    }
+
+    if (ngx_http_tallywheel_engines.next == NULL) {
+        ngx_queue_init(&ngx_http_tallywheel_engines);
+    }
+
+    if (ngx_http_tallywheel_check_rules(cf, mcf) != NGX_CONF_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    if (ngx_process == NGX_PROCESS_SIGNALLER) {
+        return NGX_CONF_OK;
+    }
+
+    known.data = password;
+    known.len = 0;
+    password[0] = '\0';
+
+    if (mcf->server.password_file) {
+        len = ngx_http_tallywheel_read_password(mcf->server.password_file, password, sizeof(password));
+        if (len == NGX_ERROR) {
+            ngx_log_error(NGX_LOG_EMERG, cf->log, ngx_errno, "tallywheel: cannot read \"%s\" in %V:%ui",
+                          mcf->server.password_file, &mcf->server_place.file, mcf->server_place.line);
+            return NGX_CONF_ERROR;
+        }
+
+        known.len = (size_t) len;
+    }
+
+    cln = ngx_pool_cleanup_add(cf->pool, 0);
+    if (cln == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    cln->handler = ngx_http_tallywheel_release;
+    cln->data = mcf;
+
+    zone = mcf->zones.elts;
+
+    for (i = 0; i < mcf->zones.nelts; i++) {
+        if (ngx_http_tallywheel_find(mcf, &known, zone[i]) == NGX_ERROR) {
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    /* Slots in Redis belong to a process, so the zones that have them are in an engine of each worker. */
+    for (i = 0; i < 2 * mcf->zones.nelts; i++) {
+        k = i % mcf->zones.nelts;
+
+        if (zone[k]->engine == NULL && (!zone[k]->has_slots || i >= mcf->zones.nelts)
+            && ngx_http_tallywheel_open_new(cf, mcf, &known, zone[k]->has_slots) != NGX_CONF_OK)
+        {
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    return NGX_CONF_OK;
+}
