@@ -138,12 +138,12 @@ need_redis() {
     # shellcheck disable=SC2034  # for the test
     url="unix://$work/redis.sock"
     if ! redis_is_installed; then
-        echo '1..0 # SKIP redis-server is not installed'
+        echo '1..0 # SKIP redis-server is not installed: apt-get install redis-server'
         exit 0
     fi
     # shellcheck disable=SC2154  # the test's
     if "$tool" audit --redis "unix://$work/none" 2>&1 | grep -q 'built without'; then
-        echo '1..0 # SKIP built without Redis'
+        echo '1..0 # SKIP built without Redis: apt-get install libhiredis-dev, and configure with -Dredis=enabled'
         exit 0
     fi
 }

@@ -55,7 +55,7 @@ same shapes "$(offered audit --shape '')" "$shapes"
 ok $? 'the shapes that it names are those of the command'
 
 if ! command -v zsh >/dev/null 2>&1; then
-    for number in 6 7 8 9; do echo "ok $number # skip zsh is not installed"; done
+    for number in 6 7 8 9; do echo "ok $number # SKIP zsh is not installed: apt-get install zsh"; done
     exit
 fi
 cat >asked.zsh <<'ASKED'

@@ -25,7 +25,7 @@ try() { # NAME PROGRAM
     if ! reads "$name" || ! "$2" -c </dev/null >"$work/empty.$name"; then
         for sentence in whole parts pipe empty cut damaged followed; do
             number=$((number + 1))
-            echo "ok $number - $name: $sentence # SKIP there is no $2, or it was built without"
+            echo "ok $number - $name: $sentence # SKIP no $2, or built without it: apt-get install $2 zlib1g-dev libzstd-dev"
         done
         return
     fi
@@ -83,9 +83,9 @@ if reads gzip; then
     ok $? 'many files, one of them cut: the same'
 else
     number=$((number + 1))
-    echo "ok $number - many files # SKIP built without zlib"
+    echo "ok $number - many files # SKIP built without zlib: apt-get install zlib1g-dev"
     number=$((number + 1))
-    echo "ok $number - many files, one of them cut # SKIP built without zlib"
+    echo "ok $number - many files, one of them cut # SKIP built without zlib: apt-get install zlib1g-dev"
 fi
 run 1 count --format tsv --output tsv "$work/log1" "$work/absent" "$work/log2" && same "$work/out" "$work/want"
 ok $? 'plain files beside them are what they were'

@@ -113,7 +113,7 @@ def play(folder):
 def main():
     for program in ("redis-server", "prometheus"):
         if shutil.which(program) is None:
-            print(f"1..0 # SKIP {program} is not installed")
+            print(f"1..0 # SKIP {program} is not installed: apt-get install {program}")
             return 0
     print("1..2", flush=True)
     with tempfile.TemporaryDirectory() as folder:

@@ -39,7 +39,7 @@ counted() { # EXPECTED, test log on standard input
     return 1
 }
 
-echo 1..33
+echo 1..34
 mkdir "$work/bin"
 stand_in dpkg-query 'for package; do :; done; case $package in libck-dev | redis-server | git) exit 1 ;; *) printf installed ;; esac'
 stand_in id 'echo 1000'
@@ -130,6 +130,9 @@ ok $? 'what is left out under a name that no test has is a failure'
 printf '%s\n' '{"name": "y", "result": "OK", "stdout": "1..0 # SKIP no server\n"}' | counted '0 0 1' &&
     printf '%s\n' 'skipped: y: all of it: no server' | cmp -s - "$work/said"
 ok $? 'a program that is skipped is named with its reason'
+printf '%s\n' '{"name": "y", "result": "SKIP", "stdout": "begun\nno server\n"}' | counted '0 0 1' &&
+    printf '%s\n' 'skipped: y: all of it: no server' | cmp -s - "$work/said"
+ok $? 'a program without TAP gives its reason in its last line'
 
 # ./dev test itself, its build stood in for: what it says last is the sum.
 stand_in ninja 'exit 0'

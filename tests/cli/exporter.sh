@@ -54,7 +54,7 @@ if command -v promtool >/dev/null; then
     ok $? 'promtool takes the page'
 else
     number=$((number + 1))
-    echo "ok $number - promtool takes the page # SKIP promtool is not installed (Debian's package prometheus has it)"
+    echo "ok $number - promtool takes the page # SKIP promtool is not installed: apt-get install prometheus"
 fi
 
 mkdir "$work/one" "$work/two" && ln -s "$work/a.sock" "$work/one/x.sock" && ln -s "$work/b.sock" "$work/two/x.sock" &&

@@ -134,7 +134,7 @@ def look(port):
 
 def main():
     if shutil.which("promtool") is None or shutil.which("prometheus") is None:
-        print("1..0 # SKIP prometheus is not installed (Debian's package of that name has promtool, too)")
+        print("1..0 # SKIP prometheus is not installed: apt-get install prometheus")
         return
     print("1..11")
     said = subprocess.run(["promtool", "check", "metrics"], input=page("prometheus"), stdout=subprocess.PIPE,

@@ -186,7 +186,7 @@ PATH=$path
 # ---- the rules between folders
 
 rm -rf "${TW_ROOT:?}"/*
-for part in engine/base engine/turn sync extras tools examples tests/orderings tests/cli bench include scripts docs; do mkdir -p "$TW_ROOT/$part"; done
+for part in engine/base engine/turn sync extras tools nginx examples tests/orderings tests/cli bench include scripts docs; do mkdir -p "$TW_ROOT/$part"; done
 cp "$1/meson.build" "$TW_ROOT/" && cp "$1/include/tallywheel.h" "$TW_ROOT/include/" && cp "$1/engine/meson.build" "$TW_ROOT/engine/" &&
     cp "$1/sync/meson.build" "$TW_ROOT/sync/" && cp "$1/extras/meson.build" "$TW_ROOT/extras/" && cp "$1/tools/meson.build" "$TW_ROOT/tools/"
 clock() { # LINE
@@ -299,7 +299,7 @@ if command -v git >/dev/null 2>&1 && command -v abidiff >/dev/null 2>&1; then
 else
     for what in placeholder changes older tag tool shown entry twice lacking new gone; do
         number=$((number + 1))
-        echo "ok $number - release: $what # SKIP git or abigail-tools are not installed"
+        echo "ok $number - release: $what # SKIP no git or abidiff: apt-get install git abigail-tools"
     done
 fi
 
@@ -355,7 +355,7 @@ abi() { # EXPECTED-STATUS SED-SCRIPT: against the header as it is
 if ! command -v abidiff >/dev/null 2>&1; then
     for what in 'may grow' 'may not go' 'may not move'; do
         number=$((number + 1))
-        echo "ok $number - $what # SKIP abigail-tools are not installed"
+        echo "ok $number - $what # SKIP abidiff is not installed: apt-get install abigail-tools"
     done
     exit
 fi

@@ -73,7 +73,7 @@ def main() -> None:
         out = os.path.join(work, "site")
         made = subprocess.run([sys.executable, os.path.join(ROOT, "scripts/site.py"), out, *sys.argv[2:]], check=False)
         if made.returncode == 77:
-            print("1..0 # SKIP cmark-gfm is not installed")
+            print("1..0 # SKIP cmark-gfm is not installed: apt-get install cmark-gfm")
             return
         print("1..9")
         ok([f"scripts/site.py ended with {made.returncode}"] if made.returncode else [], "the site is made")

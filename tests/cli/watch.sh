@@ -142,8 +142,8 @@ _, status = os.waitpid(pid, 0)
 sys.exit(f"ended with {status}" if status else 0)
 END
 if "$tool" top "$socket" </dev/null 2>&1 | grep -q 'built without ncurses'; then
-    echo "ok $((number += 1)) - the screen # SKIP built without ncurses"
-    echo "ok $((number += 1)) - the screen outlives its engine # SKIP built without ncurses"
+    echo "ok $((number += 1)) - the screen # SKIP built without ncurses: apt-get install libncurses-dev"
+    echo "ok $((number += 1)) - the screen outlives its engine # SKIP built without ncurses: apt-get install libncurses-dev"
 else
     python3 "$work/screen.py" "$tool" "$socket" >"$work/err" 2>&1
     ok $? 'the screen: drawn, drawn anew in another size, another family by a key, ended by q'

@@ -188,7 +188,7 @@ def main():
        f"{shown - known} {overlaps(dashboard)}")
     if shutil.which("promtool") is None:
         for sentence in ("promtool takes the rules", "which alerts fire"):
-            ok(True, f"{sentence} # SKIP promtool is not installed (Debian's package prometheus has it)")
+            ok(True, f"{sentence} # SKIP promtool is not installed: apt-get install prometheus")
         return
     ok(*(lambda good, said: (good, "promtool takes the rules", said))(*promtool("check", "rules", os.path.join(root, "monitoring/alerts.yml"))))
     with tempfile.TemporaryDirectory() as folder:

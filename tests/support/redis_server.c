@@ -77,7 +77,7 @@ void redis_server_require(void) {
         snprintf(file, sizeof file, "%s/redis-server", folder);
         if (access(file, X_OK) == 0) return;
     }
-    test_skip_program("redis-server is not installed (Debian: apt-get install redis-server)");
+    test_skip_program("redis-server is not installed: apt-get install redis-server");
 }
 
 /* As "v=7.0.15" says: 70015. Asked once. */

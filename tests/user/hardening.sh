@@ -2,7 +2,7 @@
 # hardening.sh FILE... -- each file, as the default build makes it, has its relocations read-only and bound at its start, a
 # stack protector, and libc's checks of sizes. Prints TAP.
 if ! command -v readelf >/dev/null 2>&1; then
-    echo '1..0 # SKIP readelf (binutils) is not installed'
+    echo '1..0 # SKIP readelf is not installed: apt-get install binutils'
     exit 0
 fi
 echo "1..$(($# * 3))"

@@ -165,7 +165,7 @@ def play(program):
 def main():
     programs = sys.argv[1:]
     if shutil.which("redis-server") is None or not programs:
-        print("1..0 # SKIP no redis-server, or none of the servers was built")
+        print("1..0 # SKIP no redis-server, or none of the servers was built: apt-get install redis-server libuv1-dev libevent-dev")
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that Redis ends with the test
     print(f"1..{10 * len(programs)}")

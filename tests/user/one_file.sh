@@ -42,5 +42,5 @@ if command -v clang >/dev/null; then
     [ $? -ne 0 ] && [ "$(grep -c 'error:' log)" -eq 1 ] && grep -q 'error: "Tallywheel needs a little-endian target"' log
     ok $? 'a big-endian target is refused in one line'
 else
-    ok 0 'a big-endian target is refused in one line # SKIP clang is not installed (apt-get install clang)'
+    ok 0 'a big-endian target is refused in one line # SKIP clang is not installed: apt-get install clang'
 fi

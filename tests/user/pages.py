@@ -224,7 +224,7 @@ def main() -> int:
         if shutil.which("redis-server"):
             failed += report(at, f"the code of {path} does what the page says", play(path))
         else:
-            print(f"ok {at} - {path} # SKIP redis-server is not installed")
+            print(f"ok {at} - {path} # SKIP redis-server is not installed: apt-get install redis-server")
     failed += report(len(pages) + 1, "page_check.py finds what is planted", missed_faults())
     return 1 if failed else 0
 

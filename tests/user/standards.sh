@@ -14,7 +14,7 @@ number=0
 try() {
     number=$((number + 1))
     if ! command -v "$1" >/dev/null 2>&1; then
-        echo "ok $number - $1 -std=$3 # SKIP $1 is not installed"
+        echo "ok $number - $1 -std=$3 # SKIP $1 is not installed: apt-get install $1"
         return
     fi
     strict="-std=$3 -Wall -Wextra -pedantic -Werror"
@@ -30,12 +30,14 @@ try() {
     fi
 }
 
-echo 1..11
+echo 1..13
 unset LD_LIBRARY_PATH
 try gcc c c99
 try gcc c c11
 try g++ c++ c++11
 try g++ c++ c++20
+try gcc c c2x
+try g++ c++ c++2b
 try clang c c99
 try clang c c11
 try clang++ c++ c++11
@@ -60,7 +62,7 @@ if command -v g++ >/dev/null 2>&1; then
     ok $? 'tallywheel.hpp: g++ -std=c++17 compiles, links and runs'
 else
     number=$((number + 1))
-    echo "ok $number - tallywheel.hpp # SKIP g++ is not installed"
+    echo "ok $number - tallywheel.hpp # SKIP g++ is not installed: apt-get install g++"
 fi
 # shellcheck disable=SC2046
 eval "gcc -o '$work/static' '$program' $(pkg-config --cflags tallywheel-uninstalled)" \

@@ -7,7 +7,7 @@ root=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 if ! command -v git >/dev/null 2>&1; then
-    echo '1..0 # SKIP git is not installed'
+    echo '1..0 # SKIP git is not installed: apt-get install git'
     exit 0
 fi
 echo 1..2

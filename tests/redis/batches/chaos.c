@@ -277,7 +277,7 @@ static void killed_processes_double_nothing(void **state) {
 int main(void) {
     redis_server_require();
     /* The proxy's thread runs while children are forked: a lock that it holds inside a sanitizer stays locked there. */
-    if (test_is_slow()) test_skip_program("a sanitizer does not survive the fork of several threads");
+    if (test_is_slow()) test_skip_program(TEST_NO_FORK_HERE);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(four_processes_in_chaos_agree_to_the_unit),
         cmocka_unit_test(killed_processes_double_nothing),

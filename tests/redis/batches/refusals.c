@@ -105,7 +105,7 @@ static void a_server_without_memory_refuses(void **state) {
         rig_is_refused(&rig);
         redis_server_ask(&rig.server, "CONFIG", "SET", "min-replicas-to-write", "0", NULL);
     } else {
-        test_leave_out("before Redis 7, min-replicas-to-write does not concern scripts");
+        test_leave_out("before Redis 7, min-replicas-to-write does not concern scripts: install Redis 7");
     }
     assert_i64_equal(test_stat_of(rig.engine, disconnects), 0);
     rig_close(&rig, "OOM");
@@ -119,7 +119,7 @@ static void a_server_that_loads_is_waited_for(void **state) {
                                          NULL};
     struct rig rig;
     if (!redis_server_is_at_least(7, 0)) {
-        test_leave_out("before Redis 7, no client is answered while so small a file is loaded");
+        test_leave_out("before Redis 7, no client is answered while so small a file is loaded: install Redis 7");
         return;
     }
     rig_open(&rig, slowly);

@@ -14,7 +14,7 @@ static void one_process_closes_each_window_with_the_figures_of_all(void **state)
         assert_i64_equal(call.keys, 4);
         assert_i64_equal(call.of_all, 3);
     }
-    assert_string_equal(redis_server_ask(&server, "KEYS", "tw:names:*", NULL), "");
+    assert_true(test_wait(are_gone, &server, LONG_MS));
     end();
     redis_server_destroy(&server);
 }

@@ -21,11 +21,6 @@ static void begin_by_tag(int count, const char *url, int64_t life_ms, uint64_t t
     page->tags = tags;
 }
 
-static bool are_gone(void *ctx) {
-    bool no_names = redis_server_ask(ctx, "KEYS", "tw:names*", NULL)[0] == '\0';
-    return no_names && redis_server_ask(ctx, "KEYS", "tw:groups:*", NULL)[0] == '\0';
-}
-
 /* Goal: one call of one hook has all keys of all tags; then the names are gone everywhere. While the hook refuses, they
  * are there, in the slots of their counters. */
 static void one_process_closes_with_the_keys_of_all_tags(void **state) {

@@ -108,6 +108,15 @@ static void assert_flagged(int64_t start_ms, int64_t least, int64_t most) {
     assert_in_range(call.sum, least, most);
 }
 
+struct list {
+    struct redis_server *server;
+    const char *name;
+};
+static bool is_empty(void *ctx) {
+    const struct list *list = ctx;
+    return strcmp(redis_server_ask(list->server, "ZCARD", list->name, NULL), "0") == 0;
+}
+
 static bool is_closed_again(void *ctx) {
     struct call call;
     return closings_of(*(int64_t *)ctx, &call) > 1;
@@ -135,7 +144,7 @@ static void late_counts_of_a_killed_process_are_flagged(void **state) {
     assert_true(test_wait(is_closed_again, &start_ms, LONG_MS));
     (void)closings_of(start_ms, &call);
     assert_i64_equal(call.flags, TW_CLOSED_AGAIN | TW_CLOSED_LOCAL);
-    assert_string_equal(redis_server_ask(&server, "ZCARD", name, NULL), "0");
+    assert_true(test_wait(is_empty, &(struct list){&server, name}, LONG_MS)); /* some time after the hook was called */
     end();
     redis_server_destroy(&server);
 }
@@ -183,18 +192,23 @@ static void figures_whose_names_were_made_again_are_flagged(void **state) {
 }
 
 /* Goal: a batch of new keys brings one member, so that it costs Redis little; keys that others have created have
- * members that all have in common. */
+ * members that all have in common. Method: some windows, for a process lists each name when the window is over, and
+ * when a reply is lost, which comes late where the machine is busy. */
 static void names_of_a_batch_are_one_member(void **state) {
     (void)state;
+    enum { WINDOWS = 20, FEW = 3 * 4 };
     struct redis_server server;
     char name[64];
     begin_in(&server, 3, false, LONG_MS);
     start();
-    int64_t start_ms = count_all();
-    name_of_names(start_ms, name, sizeof name);
-    long long members = atoll(redis_server_ask(&server, "SCARD", name, NULL));
-    if (real_ms() < start_ms + WINDOW_MS) assert_in_range(members, 1, 3 * 4); /* then each lists its own */
-    assert_closed(start_ms, truth());
+    long long members = FEW + 1;
+    for (int i = 0; i < WINDOWS && members > FEW; i++) {
+        int64_t start_ms = count_all();
+        name_of_names(start_ms, name, sizeof name);
+        members = atoll(redis_server_ask(&server, "SCARD", name, NULL));
+        assert_closed(start_ms, truth());
+    }
+    assert_in_range(members, 1, FEW);
     end();
     redis_server_destroy(&server);
 }

@@ -199,7 +199,7 @@ static void wait_as_the_first_command_says_nothing_of_what_migrate_brought(void 
     struct keys k = keys_at(B);
     struct link fresh;
     if (is_valkey()) {
-        test_leave_out("Valkey moves a slot only if the replica of its new master has heard of it");
+        test_leave_out("Valkey moves a slot only if the replica of its new master has heard of it: install Redis");
         return;
     }
     says(B, "OK", "SET", k.a, "1");

@@ -48,7 +48,7 @@ static bool is_split(void *ctx) {
 }
 
 static void await_split(int64_t stores) {
-    if (!test_wait(is_split, &stores, 20000))
+    if (!test_wait(is_split, &stores, 60000))
         fail_msg("%d stores are split: %s", (int)test_stat_of(rig.engine, stores_split), rig.lines.text);
 }
 

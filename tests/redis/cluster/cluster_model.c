@@ -314,8 +314,7 @@ static void a_failover_in_the_middle_of_a_move_is_answered_alike(void **state) {
     (void)state;
     struct tag *tag = &both.tags[0];
     if (redis_server_is_at_least(8, 0) && !both.model.keeps_moves) {
-        test_leave_out(
-            "the model forgets as much as Redis 7 does; with Redis 8 the target remembers whose the slot was");
+        test_leave_out("the model forgets as Redis 7 does, and Redis 8 remembers whose the slot was: install Redis 7");
         return;
     }
     for (size_t t = 0; t < TAGS; t++) {
@@ -348,7 +347,8 @@ static void a_failover_in_the_middle_of_a_move_is_answered_alike(void **state) {
 int main(void) {
     redis_server_require();
     if (!redis_server_is_at_least(7, 0))
-        test_skip_program("nodes of Redis 6 disagree for a while about owners of slots; the model has no such time");
+        test_skip_program(
+            "nodes of Redis 6 disagree for a while about owners of slots, the model never: install Redis 7");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_model_answers_as_a_cluster_does),
         cmocka_unit_test(a_failover_in_the_middle_of_a_move_is_answered_alike),

@@ -150,7 +150,8 @@ static void a_dripping_reply_has_one_deadline(void **state) {
     }
     printf("# the best of the tries lasted %lld ms\n", (long long)best_ms);
     if (test_is_slow())
-        test_leave_out("a sanitizer delays the end of a reply by more than late turns do");
+        test_leave_out(
+            "a sanitizer delays the end of a reply by more than late turns do: a build without one runs this");
     else
         assert_true(best_ms <= 3000);
     rig_close(&rig);
@@ -181,7 +182,7 @@ static void a_storm_of_resets_is_answered_by_backing_off(void **state) {
         /* Ceilings of 50, 100 ... 800 ms and more, half of each on average: about six; each at least 10 ms. */
         assert_true(tries >= 1 && tries <= 40);
         if (test_is_slow())
-            test_leave_out("what a sanitizer works is counted with ours");
+            test_leave_out("what a sanitizer works is counted with ours: a build without one runs this");
         else
             assert_true(cpu_ms() - began_ms < 750); /* no busy loop */
         assert_i64_equal(test_stat_of(rig.engine, redis_connected), 0);

@@ -187,7 +187,7 @@ static void a_refused_login_of_the_sentinels_is_an_outage_of_one_line(void **sta
     struct log_lines lines = {0};
     tw_engine *engine;
     if (!redis_server_is_at_least(6, 2)) {
-        test_leave_out("before Redis 6.2, sentinels have no users");
+        test_leave_out("before Redis 6.2, sentinels have no users: install Redis 6.2");
         return;
     }
     quick_options(&options, stage.url);

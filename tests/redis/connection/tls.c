@@ -435,7 +435,7 @@ static void a_forked_child_counts_over_a_connection_of_its_own(void **state) {
     struct scene scene;
     int status;
     if (test_is_slow()) {
-        test_leave_out("sanitizers do not survive the fork of a process with threads");
+        test_leave_out(TEST_NO_FORK_HERE);
         return;
     }
     scene_begin(&scene, &(struct certificate_wish){0});

@@ -243,7 +243,9 @@ int main(int argc, char **argv) {
     redis_server_require();
     if (argc > 1 && strcmp(argv[1], "table") == 0) return table(argc > 2 ? atoll(argv[2]) : 20000);
     if (argc > 1 && strcmp(argv[1], "first") == 0) return first_table();
-    if (test_is_slow()) test_skip_program("under a sanitizer a process is starved for longer than Redis is waited for");
+    if (test_is_slow())
+        test_skip_program(
+            "a sanitizer starves a process for longer than Redis is waited for: a build without one runs this");
     const struct CMUnitTest tests[] = {cmocka_unit_test(fresh_processes_keep_a_soft_limit)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

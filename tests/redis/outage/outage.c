@@ -254,7 +254,7 @@ static void a_refusing_server_delays_and_doubles_nothing(void **state) {
     assert_status(tw_flush(engine, 5000), TW_OK);
     static const char *const settings[][3] = {{"maxmemory", "1", "0"}, {"min-replicas-to-write", "1", "0"}};
     size_t kinds = redis_server_is_at_least(7, 0) ? 2 : 1;
-    if (kinds == 1) test_leave_out("before Redis 7, min-replicas-to-write does not concern scripts");
+    if (kinds == 1) test_leave_out("before Redis 7, min-replicas-to-write does not concern scripts: install Redis 7");
     for (size_t i = 0; i < kinds; i++) {
         redis_server_ask(&server, "CONFIG", "SET", settings[i][0], settings[i][1], NULL);
         assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);

@@ -126,7 +126,7 @@ static void an_outage_costs_the_adding_thread_nothing(void **state) {
     int status;
     assert_true(waitpid(child, &status, 0) == child);
     if (WIFEXITED(status) && WEXITSTATUS(status) == NO_FILTER) {
-        test_leave_out("no seccomp here");
+        test_leave_out("no seccomp here: run it with a kernel and a container that allow it");
         redis_server_destroy(&server);
         return;
     }
@@ -141,10 +141,10 @@ static void an_outage_costs_the_adding_thread_nothing(void **state) {
 
 int main(void) {
     redis_server_require();
-    if (test_is_slow()) test_skip_program("a sanitizer makes system calls of its own");
+    if (test_is_slow()) test_skip_program("a sanitizer makes system calls of its own: a build without one runs this");
     void *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED || madvise(map, 4096, MADV_POPULATE_WRITE) != 0)
-        test_skip_program("this kernel has no MADV_POPULATE_WRITE: the first touch is the taker's");
+        test_skip_program("this kernel has no MADV_POPULATE_WRITE: run it on Linux 5.14");
     munmap(map, 4096);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_outage_costs_the_adding_thread_nothing),

@@ -333,7 +333,7 @@ static void play_every_way(bool synced, uint32_t on_full) {
     with_area = with_long = 0;
     for (size_t s = 0; s < count; s++) {
         test_seed_begins("adding", seeds[s]);
-        for (int portable = 0; portable < 2; portable++) {
+        for (int portable = 0; portable < (test_is_slow() ? 1 : 2); portable++) {
             hash_now = portable ? twi_hash_sip : twi_hash_choose();
             for (way = FAST; way < WAYS; way++) {
                 play(seeds[s], synced, on_full);

@@ -197,6 +197,7 @@ static void *repeat_aside(void *family) {
 /* Goal: a thread that takes over the record of another begins again. */
 static void the_next_thread_begins_without_a_memory(void **state) {
     (void)state;
+    if (test_misses_robust_lists()) return;
     tw_family *family = family_of("f");
     void *records[2];
     for (int i = 0; i < 2; i++) {
@@ -211,10 +212,7 @@ static void the_next_thread_begins_without_a_memory(void **state) {
 /* Goal: a forked child counts from zero, and leaves the parent's counter alone. */
 static void a_forked_child_counts_from_zero(void **state) {
     (void)state;
-    if (test_is_emulated()) {
-        test_leave_out("qemu-user wipes no pages in a child: run it on an ARM64 machine");
-        return;
-    }
+    if (test_misses_wiped_pages()) return;
     tw_family *family = family_of("f");
     tw_key key = tw_str("some key");
     int64_t counted = repeat(family, key);
@@ -234,8 +232,8 @@ static void a_forked_child_counts_from_zero(void **state) {
 struct repeater {
     tw_family *family;
     uint32_t number;
-    int64_t added, repeated;
-    atomic_bool *is_over;
+    int64_t added;
+    atomic_bool repeated, *is_over;
 };
 static void *repeat_over_windows(void *arg) {
     struct repeater *repeater = arg;
@@ -244,7 +242,7 @@ static void *repeat_over_windows(void *arg) {
         int64_t view;
         if (tw_add(repeater->family, tw_bytes(&key, sizeof key), 1, i % 3 != 0 ? &view : NULL) == TW_OK)
             repeater->added++;
-        repeater->repeated += twi_thread_self->repeats > 8;
+        if (twi_thread_self->repeats > 8) atomic_store_explicit(&repeater->repeated, true, memory_order_relaxed);
     }
     return NULL;
 }
@@ -258,11 +256,13 @@ static bool add_up_window(void *ctx, tw_family *family, int64_t start_ms, int64_
 }
 
 /* Goal: threads that repeat lose nothing while windows end and are dropped.
- * Method: the test moves the time, the closing hook adds up. */
+ * Method: the test moves the time, the closing hook adds up. A thread that the others disturb may repeat late, because
+ * their one counter is striped soon in each window. So the time goes on until each of them has repeated. */
 static void threads_that_repeat_lose_nothing_over_boundaries(void **state) {
     (void)state;
-    enum { THREADS = 3 };
-    int64_t handed = 0, added = 0, repeated = 0;
+    enum { THREADS = 3, TURNS_MAX = 30000 };
+    int64_t handed = 0, added = 0;
+    uint32_t repeated = 0, wanted = twi_section_may_be_short() ? THREADS : 0; /* else there are no fast paths */
     atomic_bool is_over = false;
     rig_open(&rig);
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_SECOND);
@@ -277,21 +277,22 @@ static void threads_that_repeat_lose_nothing_over_boundaries(void **state) {
         repeaters[i] = (struct repeater){.family = family, .number = i + 1, .is_over = &is_over};
         assert_int_equal(pthread_create(&threads[i], NULL, repeat_over_windows, &repeaters[i]), 0);
     }
-    for (int i = 0; i < 150; i++) {
+    for (int i = 0; i < 150 || (repeated < wanted && i < TURNS_MAX); i++) {
         fake_clock_advance_ms(&rig.clock, 100);
         rig_turn(&rig);
         hold_time();
         usleep(500);
+        repeated = 0;
+        for (int j = 0; j < THREADS; j++) repeated += atomic_load(&repeaters[j].repeated);
     }
     atomic_store(&is_over, true);
     for (int i = 0; i < THREADS; i++) {
         pthread_join(threads[i], NULL);
         added += repeaters[i].added;
-        repeated += repeaters[i].repeated;
     }
     rig_close(&rig); /* hands the last windows over */
     assert_i64_equal(handed, added);
-    if (twi_section_may_be_short()) assert_true(repeated > 0);
+    assert_true(repeated >= wanted);
 }
 
 int main(void) {

@@ -152,7 +152,7 @@ static void who_waits_gets_what_the_rate_allows(void **state) {
         return;
     }
     if (test_is_slow()) {
-        test_leave_out("valgrind has no clock that is read without a system call: it lags by a tick");
+        test_leave_out("valgrind has no clock that is read without a system call: run it without valgrind");
         return;
     }
     tw_engine *engine = open_engine(false);

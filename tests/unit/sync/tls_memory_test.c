@@ -107,7 +107,7 @@ static void files_without_memory_are_refused_or_change_nothing(void **state) {
 
 int main(void) {
     if (CRYPTO_set_mem_functions(give, give_again, take_back) != 1)
-        test_skip_program("OpenSSL has already asked for memory");
+        test_skip_program("OpenSSL has already asked for memory: run it with an OpenSSL that asks later (Debian 12)");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_connection_without_memory_is_an_error_and_no_more),
         cmocka_unit_test(files_without_memory_are_refused_or_change_nothing),

@@ -199,7 +199,7 @@ static void keys_of_one_hash_under_a_known_secret_cost_another_nothing(void **st
     (void)state;
     twi_hash_fn *aes = twi_hash_aes();
     if (aes == NULL) {
-        test_leave_out("no AES rounds on this processor");
+        test_leave_out("no AES rounds on this processor: run it on one that has them, as /proc/cpuinfo says");
         return;
     }
     struct keys keys = keys_make((size_t)test_scale(100000));

@@ -126,7 +126,7 @@ static void no_number_of_top_is_cut(void **state) {
 }
 
 int main(void) {
-    if (setlocale(LC_CTYPE, "C.UTF-8") == NULL) test_skip_program("the locale C.UTF-8 is not there");
+    if (setlocale(LC_CTYPE, "C.UTF-8") == NULL) test_skip_program("the locale C.UTF-8 is not there: install libc-bin");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_are_cut_by_columns),
         cmocka_unit_test(no_bytes_break_a_line),
