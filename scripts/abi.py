@@ -83,7 +83,7 @@ def dump(header: str, work: str, out: str) -> None:
 
 def main() -> int:
     if not shutil.which("abidw") or not shutil.which("abidiff"):
-        print("abigail-tools are not installed")
+        print("abidiff is not installed: apt-get install abigail-tools")
         return 77
     with open(os.path.join(ROOT, header_doc.HEADER), encoding="utf-8") as file:
         header = file.read()

@@ -62,6 +62,12 @@ plain_addresses() {
     if setarch -R true 2>/dev/null; then echo 'setarch -R'; else echo env; fi
 }
 
+# left_out LOG: what a step's tests left out, by "WHAT is missing: HOW to get it", with how many of them did.
+left_out() {
+    awk -F ': ' '/^skipped: / && NF > 2 { count[$(NF - 1) ": " $NF]++ }
+        END { for (why in count) printf "      | left out: %d, %s\n", count[why], why }' "$1" | sort
+}
+
 step() { # NAME SENTENCE: runs step_NAME
     name=$1
     if [ -n "$wanted" ]; then
@@ -74,6 +80,7 @@ step() { # NAME SENTENCE: runs step_NAME
     if [ $status -eq 0 ]; then
         passed=$((passed + 1))
         printf 'ok    %-10s %4d s  %s\n' "$name" "$seconds" "$2"
+        left_out "$out/$name.log"
     elif [ $status -eq 77 ]; then
         skipped=$((skipped + 1))
         printf 'skip  %-10s %4d s  %s: %s\n' "$name" "$seconds" "$2" "$(tail -n 1 "$out/$name.log")"
@@ -113,13 +120,13 @@ step_gcc() {
         ninja_tests gcc model unit user && run_tests gcc --suite model --suite user # those of unit/ run under valgrind
 }
 
-# All is compiled, for clang's warnings; what is not run here is not linked, but for the benchmarks. Nobody runs the benchmarks (C++): they are not
-# optimised.
+# All is compiled, for clang's warnings, which need no optimised code. What depends on the compiler, and what users write,
+# is run. The rest is not linked, but for the benchmarks.
 step_clang() {
-    CC=clang configure clang -Doptimization=1 -Dcpp_args=-O0 -Ddebug=false --werror -Dredis=enabled -Dtests=enabled -Dbench=true &&
-        ninja_tests clang unit model user &&
+    CC=clang configure clang -Doptimization=0 -Ddebug=false --werror -Dredis=enabled -Dtests=enabled -Dbench=true &&
+        ninja_tests clang user &&
         ninja -C "$out/clang" -t targets all | sed -n 's/^\(.*\.o\): .*_COMPILER.*/\1/p' | xargs ninja -C "$out/clang" bench/tallywheel-bench &&
-        run_tests clang --suite unit --suite model --suite user --no-suite calculating
+        run_machine_tests clang && run_tests clang --suite user
 }
 
 step_tidy() {
@@ -164,6 +171,12 @@ step_install() {
         sh tests/user/consumers.sh "$root" "$out/install" "$out/consumers"
 }
 
+# What scripts/release.sh makes.
+step_release() {
+    sh tests/user/consumers.sh "$root" "$out/install" "$out/release" release
+}
+
+# Optimised: of code that is not, gold gives thread-local variables of a shared library wrong addresses.
 step_noredis() {
     configure noredis -Doptimization=1 -Ddebug=false --werror -Dredis=disabled -Dck=disabled -Dtests=enabled -Dchecks=2 &&
         ninja_tests noredis unit user cli || return
@@ -195,13 +208,13 @@ step_noredis() {
 arm64() {
     for program in aarch64-linux-gnu-gcc qemu-aarch64; do
         if ! command -v $program >/dev/null; then
-            echo "$program is not installed (apt-get install gcc-aarch64-linux-gnu qemu-user)"
+            echo "$program is not installed: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
             return 77
         fi
     done
     arm=$out/arm64-root
     if ! sh scripts/unpack_debian.sh "$arm" bookworm arm64 libcmocka-dev libcmocka0 libck-dev libhiredis-dev libhiredis0.14; then
-        echo "the libraries of Debian 12 for ARM64 cannot be had: this needs apt and its network"
+        echo "the libraries of Debian 12 for ARM64 cannot be had: run it with apt and its network"
         return 77
     fi
     cat >"$out/arm64.ini" <<END
@@ -228,13 +241,51 @@ END
     CC_LD='' configure "$name" --cross-file "$out/arm64.ini" -Doptimization=2 -Ddebug=false --werror -Dtests=enabled -Dtools=false "$@"
 }
 
-# Hash and table have code of their own there.
-arm64_tests='hash_test table_test page_size_test epoch_test'
-step_arm64() {
-    arm64 arm64 -Dredis=disabled -Dtls=disabled || return
+# What depends on the processor and on the compiler: vectors, atomics, pages. In suite unit; `conserve` of suite stress, too.
+machine_tests='hash_test table_test page_size_test epoch_test'
+run_machine_tests() { # NAME ARGS...
     # shellcheck disable=SC2086,SC2046  # words
-    ninja -C "$out/arm64" $(printf 'tests/unit_%s ' $arm64_tests) tests/stress_conserve &&
-        TW_SCALE=20 run_tests arm64 -t 10 $arm64_tests conserve
+    ninja -C "$out/$1" $(printf 'tests/unit_%s ' $machine_tests) tests/stress_conserve &&
+        TW_SCALE=20 run_tests "$@" $machine_tests conserve
+}
+
+# Hash and table have code of their own there.
+step_arm64() {
+    arm64 arm64 -Dredis=disabled -Dtls=disabled && run_machine_tests arm64 -t 10
+}
+
+# Each compiler that is installed, from the oldest to the newest that Debian 12 has; warnings are errors.
+compilers='gcc-11 gcc-12 clang-13 clang-14 clang-15 clang-16 clang-19 clang-22'
+step_compilers() {
+    status=0 tried=''
+    for compiler in $compilers; do
+        if ! command -v "$compiler" >/dev/null; then
+            echo "skipped: $compiler is not installed: apt-get install $compiler"
+            continue
+        fi
+        version=${compiler##*-} linker=bfd archiver=ar
+        for options in '-Doptimization=0' '-Doptimization=2 -Dc_args=-march=native' '-Doptimization=3 -Db_lto=true'; do
+            case "$compiler $options" in
+            gcc*b_lto*) archiver=gcc-ar-$version ;;
+            clang*b_lto*)
+                linker=lld-$version archiver=llvm-ar-$version # lld alone is the one of another version
+                if ! command -v "ld.lld-$version" >/dev/null || ! command -v "$archiver" >/dev/null; then
+                    echo "skipped: $compiler -flto needs lld and llvm-ar: apt-get install lld-$version llvm-$version"
+                    continue
+                fi
+                ;;
+            esac
+            echo "== $compiler $options"
+            rm -rf "$out/compilers"
+            # shellcheck disable=SC2086  # words
+            CC=$compiler CC_LD=$linker AR=$archiver configure compilers -Ddebug=false --werror -Dredis=enabled \
+                -Dtests=enabled $options && ninja -C "$out/compilers" product && run_machine_tests compilers || status=1
+        done
+        tried="$tried $compiler"
+    done
+    echo "with:$tried"
+    [ -n "$tried" ] || return 77
+    return $status
 }
 
 # With the crypto extension, too: the hash is then made of its AES rounds.
@@ -243,18 +294,19 @@ step_arm64_full() {
     ninja_tests arm64-full unit model fault stress || return
     TW_SCALE=20 run_tests arm64-full --suite unit --suite model --suite fault --suite stress --no-suite long -t 20 || return
     arm64 arm64-aes -Dredis=disabled -Dtls=disabled -Dc_args=-march=armv8.1-a+crypto && ninja -C "$out/arm64-aes" tests/unit_hash_test tests/unit_table_test &&
-        run_tests arm64-aes -t 10 hash_test table_test
+        run_tests arm64-aes -t 10 hash_test table_test || return
+    python3 scripts/arm64_hits.py "$out/arm64-hits" || [ $? -eq 77 ]
 }
 
 # musl-gcc has no headers of the kernel and no cmocka: the former are lent, the latter is made from Debian's source.
 step_musl() {
     if ! command -v musl-gcc >/dev/null; then
-        echo "musl-gcc is not installed (apt-get install musl-tools)"
+        echo "musl-gcc is not installed: apt-get install musl-tools"
         return 77
     fi
     musl=$out/musl-root
     if ! sh scripts/unpack_debian.sh "$musl" bookworm source cmocka; then
-        echo "the source of cmocka cannot be had: this needs apt and its network"
+        echo "the source of cmocka cannot be had: run it with apt and its network"
         return 77
     fi
     mkdir -p "$musl/lent"
@@ -286,7 +338,7 @@ step_models() {
 #include <relacy/relacy.hpp>
 END
     then
-        echo "relacy-dev is not installed"
+        echo "relacy is not installed: apt-get install relacy-dev"
         return 77
     fi
     rm -f "$out"/models/*
@@ -314,7 +366,7 @@ END
 # can be: -Wno-format-truncation.)
 step_asan() {
     configure asan --werror -Doptimization=1 -Ddebug=true -Db_sanitize=address,undefined -Db_lundef=false -Dredis=enabled \
-        -Dtests=enabled -Dchecks=3 -Drace_points=true "-Dc_args=-fno-sanitize-recover=all -Wno-format-truncation -g1" &&
+        -Dtests=enabled -Dchecks=3 "-Dc_args=-fno-sanitize-recover=all -Wno-format-truncation -g1" &&
         ninja_tests asan cli fault model redis sim unit user || return
     ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:abort_on_error=1 \
         UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
@@ -387,7 +439,7 @@ step_mutants() {
 # ---- main -----------------------------------------------------------------------------------------------------------
 
 all='format scripts layers gcc symbols install clang tidy noredis arm64 models asan tsan valgrind fuzz mutants long'
-by_name='servers arm64_full musl' # minutes, and apt's network: these run only if they are named
+by_name='servers arm64_full musl compilers release' # minutes, and apt's network: these run only if they are named
 beside='tidy arm64 models mutants'
 step_beside() { # the steps that run beside the others when all are wanted
     step tidy 'clang-tidy'
@@ -421,7 +473,7 @@ step layers 'layers, one door per dependency, head comments'
 step gcc 'gcc, warnings are errors, checks=3: model, and user code as C99, C11, C++11, C++20'
 step symbols 'the libraries define what the header declares and nothing else, as the release did; calls keep to the rooms'
 step install 'user programs: installed tree, pkg-config, CMake, subproject, one file, C++'
-step clang 'clang, warnings are errors: unit, model, user code'
+step clang 'clang, warnings are errors: what depends on the compiler, user code'
 if [ -z "$wanted" ]; then
     # Tests wait a part of their time for servers and clocks. Meanwhile the processors work on these steps, which only
     # calculate and know no time limit. To a test that wants to run they give way at once.
@@ -432,14 +484,16 @@ else
     step_beside
 fi
 step noredis 'the engine without hiredis and libck, and its tests; all of it without OpenSSL'
-step asan 'AddressSanitizer and UBSan, checks=3, race points'
+step asan 'AddressSanitizer and UBSan, checks=3'
 step tsan 'ThreadSanitizer, race points'
 step valgrind 'valgrind: no error, no leak; unit, checks=3'
 step fuzz 'fuzzing, 5 s for each target'
 step long 'the long tests, optimised'
 if [ -n "$wanted" ]; then
     step arm64_full 'the whole engine on ARM64: unit, model, fault and stress under qemu, also with its AES rounds'
+    step release 'a release, rehearsed: packages, lintian, hardening, one file, site'
     step musl 'unit and stress, linked with musl'
+    step compilers 'old and new compilers: -O0, -march=native, -O3 -flto'
     step servers 'the tests with real servers, with Redis 6.0, the installed one, 8.0 and Valkey 8.1'
 fi
 if [ -z "$wanted" ]; then

@@ -51,7 +51,8 @@ def count_program(test: dict, left_out: list[str]) -> tuple[int, int, int]:
     good = test["result"] in ("OK", "EXPECTEDFAIL")
     if planned is None:  # no TAP: the program is one test
         if test["result"] == "SKIP":
-            left_out.append("all of it")
+            said = (test.get("stderr") or "").split("\n") + lines
+            left_out.append("all of it: " + next((line for line in reversed(said) if line.strip()), "no reason"))
             return 0, 0, 1
         return (1, 0, 0) if good and not unknown else (0, 1, 0)
     if planned == 0:

@@ -166,7 +166,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     for program in ("redis-server", "redis-cli"):
         if not shutil.which(program):
-            print(f"demo: {program} is not installed")
+            print(f"demo: {program} is not installed: apt-get install redis-server")
             return 77
     with tempfile.TemporaryDirectory(prefix="tallywheel-demo-") as folder:
         try:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""files.py [ROOM... | --renew] -- the files of engine/, sync/, extras/ and tools/, room by room.
+"""files.py [ROOM... | --renew] -- the files of engine/, sync/, extras/, tools/ and nginx/, room by room.
 
     ROOM      prints each file of that folder, such as engine/table, with its purpose: the first sentence of its head
     --renew   writes the list of files into docs/ARCHITECTURE.md
@@ -11,7 +11,7 @@ import os
 import re
 import sys
 
-TOPS = ("engine", "sync", "extras", "tools")
+TOPS = ("engine", "sync", "extras", "tools", "nginx")
 
 
 def names_of(room: str) -> list[str]:

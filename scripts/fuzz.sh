@@ -13,7 +13,7 @@ if ! clang -fsanitize=fuzzer -x c - -o "$out/fuzzer-there" 2>/dev/null <<'END'
 int LLVMFuzzerTestOneInput(const void *data, size_t size) { return data == (void *)size; }
 END
 then
-    echo "libclang-rt-*-dev, which has libFuzzer, is not installed"
+    echo "libFuzzer is not installed: apt-get install libclang-rt-14-dev, or the number of your clang"
     exit 77
 fi
 if [ ! -f "$out/fuzz/build.ninja" ]; then

@@ -35,7 +35,10 @@ for file in "$@"; do
     has 'GNU_RELRO' 'its relocations stay writable (no -z relro)'
     has 'BIND_NOW|FLAGS.* NOW' 'calls are resolved when they are made (no -z now)'
     has '__stack_chk_fail' 'no guard of the stack'
-    has ' __[a-z]+_chk[@ ]' 'no copy checks its room'
+    case $file in
+    */nginx/modules/*) ;; # nginx's pools do not show the room that a copy has
+    *) has ' __[a-z]+_chk[@ ]' 'no copy checks its room' ;;
+    esac
     if printf '%s\n' "$said" | grep -qE '^ *LOAD .* RWE '; then fault 'memory that is writable and executable'; fi
 done
 exit $faults

@@ -20,7 +20,7 @@ PAGES = [
     ("tw_status", "what calls answer, and why",
      "tw_status, GENERAL ERRORS, tw_status_name, tw_status_text, tw_error_text, tw_version"),
     ("tw_options", "options of an engine",
-     "chapter 4, tw_options_init, tw_options, tw_threads, tw_merge, tw_clock, tw_log, tw_lost, tw_event"),
+     "chapter 4, tw_options_init, tw_options, tw_threads, tw_shared, tw_merge, tw_clock, tw_log, tw_lost, tw_event"),
     ("tw_open", "open, flush, stop and close an engine", "tw_open, tw_ready, tw_flush, tw_stop, tw_close"),
     ("tw_turn", "background work in the host's own event loop", "tw_turn, tw_fd, tw_timeout_ms"),
     ("tw_family_options", "options of a family of counters",
@@ -59,6 +59,7 @@ PAGES = [
      "chapter 16, tw_request, tw_request_init, tw_request_cancel, tw_queue_open, tw_queue_fd, tw_queue_run, tw_queue_close, "
      "tw_acquire_async"),
     ("tw_save", "counts of a process without Redis, carried over a planned restart", "chapter 17, tw_save, tw_load"),
+    ("tw_lead", "one engine for all processes that fork from one parent", "chapter 18, tw_lead, tw_process_died"),
 ]
 
 

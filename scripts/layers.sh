@@ -38,8 +38,8 @@ in_sources '#include "' engine include | grep -vE '#include "(engine/|tallywheel
     must_be_empty "engine/ includes nothing of sync/"
 in_sources '#include "engine/' sync | grep -vE '"engine/(port/[a-z]+|base/(atomic|check|decimal|event_count|glob|grow|key_slot|lock|own_thread|probe|socket_set|why))\.h"' |
     must_be_empty "sync/ sees the engine through engine/port/ (and base/atomic.h, check.h, decimal.h, event_count.h, glob.h, grow.h, key_slot.h, lock.h, own_thread.h, probe.h, socket_set.h, why.h) only"
-in_sources '#include "' tools examples extras | grep -E '"(\.\./)?(engine|sync)/' | grep -vE '"engine/base/(atomic|check)\.h"' |
-    grep -vE '^extras/.*"engine/(base/(grow|own_thread|why)|port/(watch|save))\.h"' | must_be_empty "the command, the examples and extras/ use the public header"
+in_sources '#include "' tools examples extras nginx | grep -E '"(\.\./)?(engine|sync)/' | grep -vE '"engine/base/(atomic|check)\.h"' |
+    grep -vE '^extras/.*"engine/(base/(grow|own_thread|why)|port/(watch|save))\.h"' | must_be_empty "the command, the examples, extras/ and nginx/ use the public header"
 grep -nE '^ *# *include' include/tallywheel.h | grep -vE '<(stdbool|stddef|stdint|string)\.h>' |
     must_be_empty "the public header includes <stdbool.h> <stddef.h> <stdint.h> <string.h> only"
 
@@ -48,7 +48,7 @@ beyond() {
     xargs env LC_ALL=C.UTF-8 grep -nE "^.{$(($1 + 1)),}" /dev/null
 }
 echo include/tallywheel.h | beyond 100 | must_be_empty "the public header has 100 columns"
-sources engine sync extras tools examples tests bench | beyond 120 | must_be_empty "code and its comments have 120 columns"
+sources engine sync extras tools nginx examples tests bench | beyond 120 | must_be_empty "code and its comments have 120 columns"
 # Tables and code blocks apart: a table's row is one line.
 python3 - <<'END' | must_be_empty "docs/*.md, README.md and bench/README.md have 120 columns"
 import glob
@@ -66,7 +66,7 @@ END
 python3 "$scripts"/rooms.py | must_be_empty "rooms, circles and sizes (scripts/rooms.py says which)"
 
 # ---- one door per dependency
-in_sources 'memory_order_' engine sync extras tools examples include | grep -v '^engine/base/atomic\.h:' |
+in_sources 'memory_order_' engine sync extras tools nginx examples include | grep -v '^engine/base/atomic\.h:' |
     must_be_empty "only engine/base/atomic.h spells memory orders"
 in_sources '#include [<"]hiredis' engine sync extras tools examples tests | cut -d: -f1 | one_file_only "hiredis has one door"
 in_sources '#include [<"]hiredis' engine include | must_be_empty "engine/ knows nothing of hiredis"
@@ -92,7 +92,7 @@ in_sources "(->|\\.)($names|ask)\\(" engine sync extras | grep -vE '^engine/core
     must_be_empty "the host's functions have one door: engine/core/host.c ($names)"
 
 # ---- what a library does not do
-in_sources '[^_a-z](exit|_exit|abort|printf|puts|perror|fprintf|vfprintf)\(' engine sync extras |
+in_sources '[^_a-z](exit|_exit|abort|printf|puts|perror|fprintf|vfprintf)\(' engine sync extras nginx |
     must_be_empty "the library neither ends the process nor prints"
 
 # tw_error_text(): whoever answers one of these says why, in the same breath. What is exempt passes on what was said.
@@ -100,7 +100,7 @@ in_sources '(return|[=?:]) *TW_ERR_(MODE|REDIS|OPTIONS)\>' engine sync | grep -v
     must_be_empty "TW_ERR_MODE, TW_ERR_REDIS and TW_ERR_OPTIONS come with a reason (engine/base/why.h)"
 
 # ---- what every file has
-sources engine sync extras tools examples tests bench include | while read -r file; do
+sources engine sync extras tools nginx examples tests bench include | while read -r file; do
     base=$(basename "$file")
     head -n 1 "$file" | grep -qF "/* $base -- " || echo "$file: should open with: /* $base -- ..."
 done | grep -v '^bench/peers/' | must_be_empty "every file opens by saying what it is for"
@@ -111,7 +111,7 @@ grep -rhoiE 'traps?[ _][elrs][0-9]+' engine sync extras tools examples tests doc
     while read -r trap; do grep -q "^- \*\*$trap\*\* " docs/CONCURRENCY.md || echo "$trap"; done |
     must_be_empty "traps that are cited are listed in docs/CONCURRENCY.md"
 
-find engine sync extras tools examples tests bench -name '*.c' | while read -r file; do
+find engine sync extras tools nginx examples tests bench -name '*.c' | while read -r file; do
     name=$(basename "$file" .c) list=$(dirname "$file")/meson.build
     if [ ! -e "$list" ]; then # one list for a folder of folders
         name=$(basename "$(dirname "$file")")/$name list=$(dirname "$file")/../meson.build
@@ -125,8 +125,15 @@ in_sources '(\|\| *test_is_slow\(\)|test_is_slow\(\) *\|\||! *test_is_slow\(\)|i
 # It names the function that it is in: in another than the test's own, nobody could tell which test left something out.
 find tests -name '*.c' -exec awk '
     /^[a-z].*\) \{$/ { function_head = $0 }
-    /test_leave_out\(/ && function_head !~ /void \*\*state/ { print FILENAME ":" FNR ": " $0 }' {} + |
+    /test_(leave_out|misses_[a-z_]+)\(/ && function_head !~ /void \*\*state/ { print FILENAME ":" FNR ": " $0 }' {} + |
     must_be_empty "test_leave_out() is called by the test itself, not by a function that it calls"
+
+# The reason of each skip has a colon, and behind it how to get what is missing.
+find tests -name '*.[ch]' -exec sh -c 'for file; do tr "\n" " " <"$file" | grep -oE "test_(leave_out|skip_program)\( *\"[^\"]*\"" |
+    sed "s|^|$file: |"; done' sh {} + | grep -v '"[^"]*[^ ]: [^"]*"$' |
+    must_be_empty "a skip names what is missing and how to get it: \"WHAT: HOW\""
+grep -rniE --include='*.sh' --include='*.py' '(ok .*|1\.\.0) # skip |leave_out\("' tests | grep -viE '# skip (.*: .|\{why\})|leave_out\(".*: .' |
+    grep -v '^tests/cli/dev\.sh:' | must_be_empty "a skip names what is missing and how to get it: # SKIP WHAT: HOW"
 
 # ---- models are models of the code
 python3 "$scripts"/model_digests.py | must_be_empty "tests/orderings repeat what the code says now"

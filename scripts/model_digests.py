@@ -15,7 +15,7 @@ import sys
 sys.dont_write_bytecode = True
 import c_source
 
-LINE = re.compile(r"^//   (\S+\.[ch]):(\w+)(?: ([0-9a-f]{12}))?$", re.MULTILINE)
+LINE = re.compile(r"^//   (\S+\.[ch]):(\w+)(?: (\S+))?$", re.MULTILINE)
 
 
 def digest_of(path: str, name: str) -> str:

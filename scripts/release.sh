@@ -224,7 +224,9 @@ make_packages() {
 
 unpack() {
     for package in "$out"/*.deb; do dpkg -x "$package" "$out/unpacked" || return; done
-    sh "$scripts/hardened.sh" --log "$out/log/packages.txt" "$out"/unpacked/usr/bin/* "$out"/unpacked/usr/lib/*/libtallywheel.so.*
+    set -- "$out"/unpacked/usr/bin/* "$out"/unpacked/usr/lib/*/libtallywheel.so.*
+    if [ -d "$out/unpacked/usr/lib/nginx" ]; then set -- "$@" "$out"/unpacked/usr/lib/nginx/modules/*.so; fi
+    sh "$scripts/hardened.sh" --log "$out/log/packages.txt" "$@"
 }
 
 archive_one_file() {
@@ -281,6 +283,7 @@ release() {
 
 profiles=nocheck
 case ${DEB_BUILD_OPTIONS-nocheck} in *nocheck*) ;; *) profiles= ;; esac
+[ -e /usr/share/nginx/src/conf_flags ] || profiles="$profiles pkg.tallywheel.nonginx"
 version=${1:-}
 mode=${2:-}
 case $#:$version:$mode in

@@ -27,7 +27,7 @@ offer() {
 }
 
 lacks() { # NAME WHY
-    echo "$1 is left out: $2. Install that server, and run the tests with its folder first in PATH." >&2
+    echo "skipped: $1 is not there, $2: install that server, and run the tests with its folder first in PATH" >&2
 }
 
 unpack() { # RELEASE PACKAGE...
@@ -45,7 +45,7 @@ fi
 if command -v redis-server >/dev/null; then
     echo installed
 else
-    lacks 'the installed Redis' 'redis-server is not installed'
+    lacks 'the installed Redis' 'no redis-server is installed'
 fi
 if unpack trixie valkey-server valkey-tools libssl3t64 libcap2 zlib1g; then
     offer redis-8.0 trixie redis

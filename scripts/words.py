@@ -49,7 +49,7 @@ CONSTRUCTIONS = {  # what it is, and its highest rate in four well-read C projec
     "take": (r"\b(?:takes?|took|taken)\b", 1.1),
 }
 # The measure of each group, and how often each word may still be there. A smaller number is an improvement: write it down.
-MOST: dict[str, float] = {"pages": 4, "header": 3, "engine": 2, "sync": 1, "tools": 1, "extras": 1}
+MOST: dict[str, float] = {"pages": 4, "header": 3, "engine": 2, "sync": 1, "tools": 1, "extras": 1, "nginx": 1}
 LEFT: dict[str, dict[str, int]] = {
     "pages": {"stand (exist, be stored)": 6, "of before (previous)": 3, "anew (again)": 4, "go by, go on (use, continue)": 8, "told, untold (reported, known)": 4, "believe (assume, trust)": 10, "rare words": 9, "families from first": 3},
     "header": {},
@@ -57,8 +57,9 @@ LEFT: dict[str, dict[str, int]] = {
     "sync": {},
     "tools": {"rare words": 2},
     "extras": {},
+    "nginx": {},
 }
-GROUPS = ("pages", "header", "engine", "sync", "tools", "extras")
+GROUPS = ("pages", "header", "engine", "sync", "tools", "extras", "nginx")
 
 
 def comments(path: str) -> str:

@@ -48,11 +48,19 @@ typedef __m128i lane;
 #define lane_is_zero(x) (_mm_testz_si128((x), (x)) != 0)
 #define TWI_PROCESSOR_HAS_AES() (__builtin_cpu_supports("aes") && __builtin_cpu_supports("sse4.1"))
 #define TWI_WITH_AES 1
-#elif defined(__ARM_FEATURE_AES) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-/* ARM64, if built for processors with the cryptography extension (-march=armv8-a+crypto). This is decided by the
- * build, because some compilers do not offer these intrinsics to a single function. */
+#elif defined(__aarch64__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && \
+    (defined(__ARM_FEATURE_AES) || !defined(__clang__) || __clang_major__ >= 16)
+/* ARM64: the cryptography extension, if the processor has it. Older versions of clang do not offer these intrinsics to
+ * a single function. A library that they build has them with -march=armv8-a+crypto alone. */
 #include <arm_neon.h>
+#if defined(__ARM_FEATURE_AES)
 #define TWI_AES_CODE
+#define TWI_PROCESSOR_HAS_AES() true
+#else
+#include <sys/auxv.h>
+#define TWI_AES_CODE __attribute__((target("+crypto")))
+#define TWI_PROCESSOR_HAS_AES() ((getauxval(AT_HWCAP) & HWCAP_AES) != 0)
+#endif
 typedef uint8x16_t lane;
 #define lane_load(bytes) vld1q_u8(bytes)
 #define lane_load_aligned(bytes) vld1q_u8(bytes)
@@ -63,7 +71,6 @@ typedef uint8x16_t lane;
 #define lane_low(x) vgetq_lane_u64(vreinterpretq_u64_u8(x), 0)
 #define lane_or(x, y) vorrq_u8((x), (y))
 #define lane_is_zero(x) (vmaxvq_u8(x) == 0)
-#define TWI_PROCESSOR_HAS_AES() true
 #define TWI_WITH_AES 1
 #else
 #define TWI_WITH_AES 0

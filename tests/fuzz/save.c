@@ -1,5 +1,6 @@
 /* save.c -- any bytes as the records of a file of tw_save(), behind a right head: nothing is read past their end, and
- * records that are refused leave no count. What was accepted is saved, and loads again to the same. */
+ * records that are refused leave no count. What was accepted is saved, and loads again to the same.
+ * Always true: no counter has a count before an input. Refused ones share an engine, some hundred of them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,11 +81,14 @@ static void check_round_trip(uint64_t seen) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    open_engine();
+    static int refused;
+    if (engine == NULL) open_engine();
     tw_status status = load(data, size);
     uint64_t seen = see_all();
     if (status < 0 && (seen != 0 || strlen(tw_error_text()) == 0)) abort();
     if (status == TW_OK) check_round_trip(seen);
+    if (status < 0 && ++refused % 256 != 0) return 0;
     (void)tw_close(engine, 0);
+    engine = NULL;
     return 0;
 }

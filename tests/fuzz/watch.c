@@ -20,6 +20,8 @@ static void open_once(void) {
     tw_family_options_init(&family);
     family.name = "views";
     family.window = TW_WINDOW_FOREVER;
+    family.keys_max = 100; /* an answer looks at all keys */
+    family.on_full = TW_ON_FULL_REJECT;
     if (tw_open(&options, &engine) != TW_OK || tw_family_open(engine, &family, &views) != TW_OK) abort();
     family.name = "rates"; /* tw_top() refuses this one */
     family.window = TW_WINDOW_ALIGNED;
@@ -62,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t asked = end != NULL ? (size_t)(end - data) : size, key = end != NULL ? size - asked - 1 : 0;
     open_once();
     if (key > 0 && key <= TW_KEY_SIZE_MAX)
-        (void)tw_add(views, tw_bytes(end + 1, key), 1, NULL); /* full one day: refused */
+        (void)tw_add(views, tw_bytes(end + 1, key), 1, NULL); /* full soon: refused */
     int64_t before = increments();
     char *request = malloc(asked + 1); /* as long as it is, so that AddressSanitizer sees its end */
     if (request == NULL) return 0;

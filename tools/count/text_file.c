@@ -10,7 +10,9 @@
 #include "tools/common/stop.h"
 #include "tools/common/tool.h"
 
+#ifndef READ_BYTES
 #define READ_BYTES (256 * 1024)
+#endif
 #define WAIT_MS 400
 #define CAPACITY (FEED_LINE_MAX + READ_BYTES + TEXT_FILE_TAIL)
 

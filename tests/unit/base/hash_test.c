@@ -131,7 +131,7 @@ static void the_aes_hash_equals_its_plain_twin(void **state) {
     (void)state;
     twi_hash_fn *aes = twi_hash_aes();
     if (aes == NULL) {
-        test_leave_out("no AES rounds on this processor");
+        test_leave_out("no AES rounds on this processor: run it on one that has them, as /proc/cpuinfo says");
         return;
     }
     for (int x = 0; x < 256; x++) sbox[x] = substitute((unsigned char)x);
@@ -177,7 +177,7 @@ static void the_aes_hash_has_fast_forms_for_short_and_long_keys(void **state) {
     (void)state;
     twi_hash_fn *aes = twi_hash_aes();
     if (aes == NULL) {
-        test_leave_out("no AES rounds on this processor");
+        test_leave_out("no AES rounds on this processor: run it on one that has them, as /proc/cpuinfo says");
         return;
     }
     struct test_prng prng;
@@ -197,6 +197,31 @@ static void the_choice_is_the_same_every_time(void **state) {
     assert_ptr_equal(twi_hash_choose(), twi_hash_choose());
     assert_ptr_equal(twi_hash_choose(), twi_hash_aes() != NULL ? twi_hash_aes() : twi_hash_sip);
 }
+
+#if defined(__aarch64__) && TWI_WITH_AES && !defined(__ARM_FEATURE_AES)
+/* The library asks this function in place of libc's: what the kernel says, or the same of a processor without AES. */
+static bool is_without_aes;
+unsigned long getauxval(unsigned long type) {
+    unsigned long pair[2] = {0, 0}, value = 0;
+    FILE *file = fopen("/proc/self/auxv", "r");
+    while (file != NULL && value == 0 && fread(pair, sizeof pair, 1, file) == 1)
+        if (pair[0] == type) value = pair[1];
+    if (file != NULL) fclose(file);
+    return is_without_aes && type == AT_HWCAP ? value & ~(unsigned long)HWCAP_AES : value;
+}
+
+/* Goal: a build for all ARM64 processors has the AES hash where there are AES rounds, and else the portable one. */
+static void the_kernel_says_which_hash_a_processor_has(void **state) {
+    (void)state;
+    bool there = (getauxval(AT_HWCAP) & HWCAP_AES) != 0;
+    assert_true((twi_hash_choose() == twi_hash_sip) == !there);
+    is_without_aes = true;
+    assert_null(twi_hash_aes());
+    assert_ptr_equal(twi_hash_choose(), twi_hash_sip);
+    is_without_aes = false;
+}
+#define TESTS_THE_KERNEL 1
+#endif
 
 /* ---- what is read ------------------------------------------------------------------------------------------------ */
 
@@ -358,7 +383,7 @@ static void sparse_keys_fill_buckets_evenly(void **state) {
                     filled[side == 0 ? hash % BUCKETS : hash >> 52]++;
                 }
             }
-            double want = (double)made / BUCKETS, chi = 0;
+            double want = (double)made / (double)BUCKETS, chi = 0;
             for (size_t bucket = 0; bucket < BUCKETS; bucket++) {
                 chi += ((double)filled[bucket] - want) * ((double)filled[bucket] - want) / want;
             }
@@ -442,6 +467,9 @@ int main(void) {
         cmocka_unit_test(the_aes_hash_has_fast_forms_for_short_and_long_keys),
 #endif
         cmocka_unit_test(the_choice_is_the_same_every_time),
+#ifdef TESTS_THE_KERNEL
+        cmocka_unit_test(the_kernel_says_which_hash_a_processor_has),
+#endif
         cmocka_unit_test(no_byte_outside_the_key_is_read),
         cmocka_unit_test(every_bit_of_the_key_and_its_size_change_the_hash),
         cmocka_unit_test(one_bit_of_the_key_flips_half_of_the_hash),
