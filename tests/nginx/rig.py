@@ -64,6 +64,15 @@ def wait_until(what: str, condition, seconds: float = 20) -> None:
         time.sleep(0.02)
 
 
+def read(path: str) -> str:
+    """What the file has; nothing if it, or its process, is gone."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
 folder = tempfile.mkdtemp(prefix="tw-nginx-")
 os.chmod(folder, 0o755)  # a worker may be another user
 atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -180,11 +189,7 @@ http {{
         wait_until("new workers run", lambda: len(self.worker_ids()) == self.workers and not before & set(self.worker_ids()))
 
     def errors(self) -> str:
-        try:
-            with open(self.home + "/error.log", encoding="utf-8", errors="replace") as file:
-                return file.read()
-        except OSError:
-            return ""
+        return read(self.home + "/error.log")
 
     def access(self) -> list:
         with open(self.home + "/access.log", encoding="utf-8") as file:
@@ -199,7 +204,7 @@ http {{
 
     def must_be_clean(self, but: str = "$^") -> None:
         for line in self.errors().splitlines():
-            if re.search(r"\[(emerg|alert|crit)\]|core dumped|exited on signal", line) and not re.search(but, line):
+            if re.search(r"\[(emerg|alert|crit)\]|core dumped|exited on signal|TW-E028", line) and not re.search(but, line):
                 raise AssertionError("the log has: " + line)
 
 
@@ -220,29 +225,28 @@ class Daemon(Nginx):
         return self
 
     def master(self) -> int:
-        with open(self.home + "/pid", encoding="utf-8") as file:
-            return int(file.read() or 0)
+        """0 if there is none. An upgrade renames the file of the old one before it writes another one."""
+        return int(read(self.home + "/pid") or 0)
 
     def children(self, master: int = 0) -> list:
         master = master or self.master()
-        with open(f"/proc/{master}/task/{master}/children", encoding="utf-8") as file:
-            return [int(one) for one in file.read().split()]
+        return [int(one) for one in read(f"/proc/{master}/task/{master}/children").split()]
 
     def upgrade(self) -> tuple:
         """Another nginx takes the same sockets. Returns the old master and the new one; both have workers."""
         old = self.master()
         os.kill(old, signal.SIGUSR2)
-        wait_until("another master runs", lambda: os.path.exists(self.home + "/pid") and self.master() not in (0, old))
+        wait_until("another master runs", lambda: self.master() not in (0, old))
         new = self.master()
         wait_until("it has workers", lambda: len(self.children(new)) == self.workers)
         return old, new
 
     def stop(self, how: int = signal.SIGQUIT, master: int = 0) -> None:
         """All of it, or the old master and its workers during an upgrade."""
-        if not os.path.exists(self.home + "/pid"):
-            return
         present = self.master()
         master = master or present
+        if not master:
+            return
         mine = [master, *(one for one in self.children(master) if one != present)]
         os.kill(master, how)
         wait_until("nginx ends", lambda: not any(runs(one) for one in mine), 30)
@@ -250,11 +254,7 @@ class Daemon(Nginx):
 
 def runs(process: int) -> bool:
     """Whether the process has not ended. A zombie has."""
-    try:
-        with open(f"/proc/{process}/stat", encoding="utf-8") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
+    return read(f"/proc/{process}/stat").rpartition(")")[2].split()[:1] not in ([], ["Z"])
 
 
 @atexit.register

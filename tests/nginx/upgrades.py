@@ -27,6 +27,13 @@ def make(name: str, zones: str, rules: str) -> Daemon:
     return server.start()
 
 
+def names_in(folder: str) -> list:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []  # the process has ended
+
+
 def target_of(path: str) -> str:
     try:
         return os.readlink(path)
@@ -38,9 +45,8 @@ def kept_by(master: int, server: Daemon) -> list:
     """How many descriptors without a name (of event loops), and mappings of shared memory, the master and its workers have."""
     found = []
     for process in [master, *server.children(master)]:
-        files = [target_of(f"/proc/{process}/fd/{name}") for name in os.listdir(f"/proc/{process}/fd")]
-        with open(f"/proc/{process}/maps", encoding="utf-8") as maps:
-            shared = [line for line in maps if line.split()[1].endswith("s")]
+        files = [target_of(f"/proc/{process}/fd/{name}") for name in names_in(f"/proc/{process}/fd")]
+        shared = [line for line in rig.read(f"/proc/{process}/maps").splitlines() if line.split()[1].endswith("s")]
         found.append((sum(name.startswith("anon_inode") for name in files), len(shared)))
     return found[:1] + sorted(found[1:])
 
@@ -80,6 +86,7 @@ def taken_back() -> None:
     os.kill(old, signal.SIGHUP)
     wait_until("the old one has workers", lambda: len(server.children(old)) == 3)
     server.stop(master=new)
+    wait_until("the old one writes its pid file again", lambda: server.master() == old)
     same([server.ask("/page").status for _ in range(3)], [200] * 2 + [429], "with the counts of before")
     server.stop()
     server.must_be_clean()
