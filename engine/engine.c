@@ -334,6 +334,7 @@ static tw_status start(tw_engine *engine) {
     if (engine->life.is_shared) {
         twi_clock_abandon(&engine->clock);
         twi_process_enter(engine);
+        twi_process_note_opener(engine);
         return TW_OK;
     }
     twi_watcher_start(engine);

@@ -26,6 +26,7 @@ struct place {
     _Atomic uint32_t thread; /* the number of a thread of it that lived at the last look; a hint */
     _Atomic bool has_left;
     _Atomic bool may_lead; /* tw_lead() */
+    _Atomic bool has_opened;
 };
 
 struct twi_processes {
@@ -149,6 +150,10 @@ void twi_process_note_candidate(tw_engine *engine) {
     if (engine->here->process != 0) twi_store_relaxed(&place_at(engine, engine->here->process)->may_lead, true);
 }
 
+void twi_process_note_opener(tw_engine *engine) {
+    if (engine->here->process != 0) twi_store_relaxed(&place_at(engine, engine->here->process)->has_opened, true);
+}
+
 bool twi_processes_may_lead(tw_engine *engine) {
     uint32_t most = twi_load_acquire(&engine->processes->most);
     for (uint32_t place = 1; place <= most; place++)
@@ -167,6 +172,12 @@ uint32_t twi_processes_count(const tw_engine *engine) {
 
 bool twi_process_has_left(const tw_engine *engine, uint32_t place) {
     return twi_load_acquire(&place_at(engine, place)->has_left); /* PL2 */
+}
+
+bool twi_process_ended_early(const tw_engine *engine, uint32_t place) {
+    const struct place *of = place_at(engine, place);
+    if (twi_process_has_left(engine, place)) return false;
+    return !twi_load_relaxed(&of->has_opened) || twi_load_relaxed(&of->may_lead);
 }
 
 bool twi_process_is_alive(tw_engine *engine, uint32_t number) {
@@ -208,5 +219,6 @@ void twi_process_clear(tw_engine *engine, uint32_t number) {
     twi_store_relaxed(&place->thread, 0);
     twi_store_relaxed(&place->has_left, false);
     twi_store_relaxed(&place->may_lead, false);
+    twi_store_relaxed(&place->has_opened, false);
     twi_store_release(&place->who, 0);
 }

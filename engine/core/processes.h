@@ -30,6 +30,9 @@ void twi_process_enter(tw_engine *engine);
 /* This process leaves the engine. Its place is found by twi_process_next_gone() from now on. */
 void twi_process_leave(tw_engine *engine);
 
+/* This process has opened the engine. */
+void twi_process_note_opener(tw_engine *engine);
+
 /* Returns true if some process is alive. */
 bool twi_processes_live(tw_engine *engine);
 /* This process is a candidate: tw_lead(). */
@@ -42,6 +45,9 @@ uint32_t twi_processes_count(const tw_engine *engine);
 bool twi_process_is_alive(tw_engine *engine, uint32_t number);
 /* Returns true if the process of the place has left in good order. */
 bool twi_process_has_left(const tw_engine *engine, uint32_t place);
+/* Returns true if the process of the place has gone without leaving. The one that opened the engine may do so, unless
+ * it was a candidate: the first process of a daemon opens, forks, and ends. */
+bool twi_process_ended_early(const tw_engine *engine, uint32_t place);
 /* The effective user, and the process id, of a process when it entered. */
 uint32_t twi_process_uid(const tw_engine *engine, uint32_t place);
 uint32_t twi_process_id(const tw_engine *engine, uint32_t place);

@@ -20,7 +20,7 @@ void twi_recover_processes(tw_engine *engine) {
     if (place == 0) place = twi_process_next_gone(engine, 0);
     for (; place != 0; place = twi_process_next_gone(engine, place)) {
         if (!twi_hold_shared_recover(engine, place)) return; /* the next turn continues */
-        if (!twi_process_has_left(engine, place)) note_death(engine, place);
+        if (twi_process_ended_early(engine, place)) note_death(engine, place);
         twi_process_clear(engine, place);
     }
 }

@@ -20,12 +20,16 @@ static struct common {
 } * common;
 static tw_engine *engine;
 
-static void open_shared(void) {
+static void open_engine(void) {
     tw_options options;
     tw_options_init(&options);
     options.threads = TW_HOST_DRIVEN;
     options.shared = TW_SHARED_BY_FORK;
     assert_status(tw_open(&options, &engine), TW_OK);
+}
+
+static void open_shared(void) {
+    open_engine();
     common = children_pages(sizeof *common);
     assert_int_equal(engine->here->process, 1);
     assert_true(twi_process_is_alive(engine, 1));
@@ -196,6 +200,42 @@ static void a_process_without_its_main_thread_lives(void **state) {
     close_shared();
 }
 
+/* ---- the first process of a daemon ------------------------------------------------------------------------------- */
+
+static int64_t processes_died(void) {
+    tw_stats stats;
+    return tw_stats_read(engine, &stats) == TW_OK ? stats.processes_died : -1;
+}
+
+/* Leads until this process is the only one. Says how many have died, and one more. */
+static void lead_as_daemon(void) {
+    while (tw_lead(engine) != TW_OK || twi_processes_count(engine) != 1) {
+        (void)tw_turn(engine);
+        usleep(1000);
+    }
+    twi_store_release(&common->place, (uint32_t)processes_died() + 1);
+}
+
+/* Goal: a daemon's first process opens the engine, forks the daemon and exits, and no death is reported. If it was a
+ * candidate, one is. */
+static void the_first_process_of_a_daemon_may_end(void **state) {
+    (void)state;
+    for (uint32_t was_candidate = 0; was_candidate < 2; was_candidate++) {
+        common = children_pages(sizeof *common);
+        pid_t first = child_fork(60);
+        if (first == 0) {
+            open_engine();
+            if (was_candidate) (void)tw_lead(engine);
+            if (child_fork(60) == 0) lead_as_daemon();
+            _exit(0);
+        }
+        child_expect_end(first);
+        for (int i = 0; twi_load_acquire(&common->place) == 0 && i < 20000; i++) usleep(1000);
+        assert_int_equal(twi_load_acquire(&common->place), 1 + was_candidate);
+        munmap(common, sizeof *common);
+    }
+}
+
 int main(void) {
     test_skip_unshared();
     const struct CMUnitTest tests[] = {
@@ -204,6 +244,7 @@ int main(void) {
         cmocka_unit_test(a_process_that_closes_the_engine_has_left),
         cmocka_unit_test(a_process_without_registered_threads_lives),
         cmocka_unit_test(a_process_without_its_main_thread_lives),
+        cmocka_unit_test(the_first_process_of_a_daemon_may_end),
     };
     return cmocka_run_group_tests_name("processes", tests, NULL, NULL);
 }
