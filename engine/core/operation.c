@@ -78,8 +78,9 @@ static bool has_room(const struct twi_calls *calls, const tw_request *call) {
     return call == NULL || calls->under_way < calls->most || call->own[OWN_UNCOUNTED] != 0;
 }
 
-static bool is_outage_when_busy(const struct twi_operation_kind *kind, const tw_family *family) {
-    return kind->may_be_unsent && twi_load_relaxed(&family->policy.busy_is_outage);
+/* The family's on_busy lets a call of that kind begin. */
+static bool is_outage_when_busy(bool of_that_kind, const tw_family *family) {
+    return of_that_kind && twi_load_relaxed(&family->policy.busy_is_outage);
 }
 
 static void join(struct twi_calls *calls, struct twi_operation *operation, tw_request *call) {
@@ -150,8 +151,8 @@ struct twi_operation *twi_operation_make(tw_engine *engine, const struct twi_ope
     twi_calls_lock();
     *status = call != NULL ? check_request(engine, call) : TW_OK;
     bool is_busy = *status == TW_OK && !has_room(calls, call);
-    if (is_busy) twi_port_count(engine, ask_busy, 1);
-    if (is_busy && !is_outage_when_busy(kind, family))
+    if (is_busy && !is_outage_when_busy(kind->gives_way, family)) twi_port_count(engine, ask_busy, 1);
+    if (is_busy && !is_outage_when_busy(kind->may_be_unsent, family))
         *status = twi_refuse_with(TW_ERR_BUSY, "calls_max: %u calls are under way", calls->most);
     struct twi_operation *operation = *status == TW_OK ? take(calls) : NULL;
     if (operation == NULL) {

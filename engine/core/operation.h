@@ -65,6 +65,8 @@ struct twi_operation_kind {
     /* `finish` can decide without Redis. So the family's on_busy is asked when calls_max calls are under way. A call
      * that it lets begin then has the outcome BUSY from the start, and is not sent. */
     bool may_be_unsent;
+    /* Where on_busy lets calls begin, its caller begins another kind of call instead, which is counted as busy. */
+    bool gives_way;
 };
 
 /* When the turn looks at a waiter (waiters.h). */

@@ -152,24 +152,33 @@ static void drop(struct twi_operation *operation) {
 }
 
 static const struct twi_operation_kind kind = {.finish = finish, .undo = undo, .drop = drop};
+static const struct twi_operation_kind strict_kind = {
+    .finish = finish, .undo = undo, .drop = drop, .gives_way = true};
 
 /* Returns NULL if there is none; *status is then the reason. */
 static struct waiting *make(tw_request *call, tw_family *family, tw_key key, uint32_t timeout_ms, tw_status *status) {
     twi_check(timeout_ms != 0);
     tw_engine *engine = family->engine;
-    struct waiting *waiting = (struct waiting *)twi_operation_make(engine, &kind, family, call, status);
+    bool is_strict = family->kind.limit->start != NULL;
+    struct waiting *waiting =
+        (struct waiting *)twi_operation_make(engine, is_strict ? &strict_kind : &kind, family, call, status);
     if (waiting == NULL) return NULL;
     waiting->tries = NULL;
-    waiting->operation.wait.shares_units = family->kind.limit->start == NULL;
+    waiting->operation.wait.shares_units = !is_strict;
     waiting->operation.deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
     bool is_kept = twi_operation_keep(&waiting->operation, key, &waiting->operation.key);
-    if (is_kept && family->kind.limit->start != NULL) {
+    if (is_kept && is_strict) {
         waiting->tries = malloc(sizeof *waiting->tries);
         is_kept = waiting->tries != NULL;
     }
     if (is_kept) return waiting;
     *status = twi_call_end_now(&waiting->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
     return NULL;
+}
+
+/* A strict family decides without Redis when calls_max calls are under way. A waiter would be one more. */
+static bool decides_when_busy(const tw_family *family) {
+    return family->kind.limit->start != NULL && twi_load_relaxed(&family->policy.busy_is_outage);
 }
 
 tw_status tw_acquire_wait_async(tw_request *request, tw_family *family, tw_key key, int64_t n, int64_t limit) {
@@ -185,6 +194,7 @@ tw_status tw_acquire_wait_async(tw_request *request, tw_family *family, tw_key k
         if (!waits(family, key, status, &request->verdict, timeout_ms)) return twi_call_answer(request, status);
     }
     struct waiting *waiting = make(request, family, key, timeout_ms, &status);
+    if (status == TW_ERR_BUSY && decides_when_busy(family)) return tw_acquire_async(request, family, key, n, limit);
     if (waiting == NULL) return twi_call_answer(request, status);
     waiting->n = n;
     waiting->limit = limit;

@@ -260,6 +260,12 @@ static void a_full_house_is_no_outage(void **state) {
     assert_int_equal(told[16].times, 0);
     assert_status(tw_once_async(&told[16].request, family, tw_str("an id")), TW_OK);
     assert_true(told[16].request.first);
+    assert_status(tw_stats_read(rig.engine, &stats), TW_OK);
+    uint64_t busy = stats.ask_busy;
+    assert_status(tw_acquire_wait_async(&told[16].request, family, tw_str("k"), 1, 3), TW_OK); /* as it may not wait */
+    assert_int_equal(told[16].request.verdict.decided_by, TW_BY_OUTAGE);
+    assert_status(tw_stats_read(rig.engine, &stats), TW_OK);
+    assert_i64_equal(stats.ask_busy, busy + 1);
     assert_status(tw_lock_async(&told[16].request, family, tw_str("k"), 1000), TW_ERR_BUSY); /* only Redis decides */
     assert_status(tw_request_cancel(&told[3].request), TW_OK);
     assert_status(buy(&told[16], family), TW_STARTED);
