@@ -53,12 +53,16 @@ void twi_waiting_return(struct twi_sync *sync, struct twi_waiting *waiting, cons
     twi_check(waiting->answered + count <= waiting->taken);
     for (uint32_t i = 0; i < count; i++) twi_port_return(&items[i], after_ms);
     waiting->answered += count;
-    if (after_ms != 0) {
+    if (after_ms != 0)
         twi_ticket_refused(&sync->tickets);
-    } else if (twi_ticket_renew(&sync->tickets)) {
-        sync->collecting.begin_again = true;
-        sync->senders.presence.waiting.until = sync->senders.distinct.waiting.until = 0;
-    }
+    else if (twi_ticket_renew(&sync->tickets))
+        twi_waiting_begin_again(sync);
+}
+
+void twi_waiting_begin_again(struct twi_sync *sync) {
+    twi_check(sync->tickets.active && sync->tickets.collecting);
+    sync->collecting.begin_again = true;
+    sync->senders.presence.waiting.until = sync->senders.distinct.waiting.until = 0;
 }
 
 void twi_waiting_return_all(struct twi_sync *sync, struct twi_waiting *waiting, uint32_t after_ms) {

@@ -41,7 +41,9 @@ uint32_t twi_waiting_choose(struct twi_sync *sync, struct twi_waiting *waiting, 
  * begins its round again. */
 void twi_waiting_return(struct twi_sync *sync, struct twi_waiting *waiting, const struct twi_item *items,
                         uint32_t count, uint32_t after_ms);
-/* Does the same with all waiting items. */
+/* A round of tw_flush() collects again, and waits for the answers of what it finds then. */
+void twi_waiting_begin_again(struct twi_sync *sync);
+/* Returns all waiting items. */
 void twi_waiting_return_all(struct twi_sync *sync, struct twi_waiting *waiting, uint32_t after_ms);
 
 #endif

@@ -189,8 +189,7 @@ static void unpark(struct twi_sync *sync) {
         struct twi_store *store = sync->active.stores[i];
         if (!twi_stores_are_due(store) || twi_sync_unsettled(store) >= most_unsettled(store)) continue;
         if (twi_port_unpark(sync->engine, &store->parking, UNPARK_MAX)) continue; /* the others in the next turns */
-        if (store->flush.again && twi_ticket_renew_share(&sync->tickets, &store->flush))
-            sync->collecting.begin_again = true;
+        if (store->flush.again && twi_ticket_renew_share(&sync->tickets, &store->flush)) twi_waiting_begin_again(sync);
     }
 }
 
@@ -253,8 +252,8 @@ static void collect_near_limit(struct twi_sync *sync, int64_t now_ms) {
     if (now_ms < sync->collecting.near_limit_at_ms || !twi_port_is_near_limit(sync->engine)) return;
     sync->collecting.near_limit_at_ms = now_ms + sync->interval_ms / 16 + 1;
     size_t count = twi_port_collect_near_limit(sync->engine, sync->collecting.items);
-    if (!deal_out(sync, count, now_ms) && sync->collecting.is_under_way)
-        sync->collecting.begin_again = twi_ticket_renew(&sync->tickets);
+    if (!deal_out(sync, count, now_ms) && sync->collecting.is_under_way && twi_ticket_renew(&sync->tickets))
+        twi_waiting_begin_again(sync);
 }
 
 static bool any_takes(const struct twi_sync *sync) {
@@ -320,7 +319,7 @@ void twi_collect(struct twi_sync *sync, int64_t now_ms) {
         twi_pace_took(&sync->pace, count, !sync->collecting.is_under_way);
         if (!set_gauges_aside(sync, &count, now_ms) || !deal_out(sync, count, now_ms)) {
             /* The round lacks the items that were returned. */
-            sync->collecting.begin_again = twi_ticket_renew(&sync->tickets);
+            if (twi_ticket_renew(&sync->tickets)) twi_waiting_begin_again(sync);
             return;
         }
     }

@@ -35,6 +35,7 @@
 #include "sync/message/closing.h"
 #include "sync/message/estate.h"
 #include "sync/message/state.h"
+#include "sync/message/waiting.h"
 
 #define UNKNOWN_LOOK_MS 50 /* between two looks at a store without a record of us; 50 to 100 ms */
 #define REWRITE_TRIES 3u   /* tries of BGREWRITEAOF; a lost one may have been executed; one more is harmless */
@@ -392,7 +393,7 @@ static void begin_instance(struct twi_sync *sync, struct twi_store *store) {
     store->assumed.is_restoring = store->assumed.is_joined = false;
     store->assumed.life = sync->lives;
     if (twi_ticket_renew_share(&sync->tickets, &store->flush))
-        sync->collecting.begin_again = true; /* numbers have changed, so the round collects once more */
+        twi_waiting_begin_again(sync); /* numbers have changed, so the round collects once more */
 }
 
 static void end_opening(struct twi_connection *connection, struct twi_store *store, int64_t now_ms) {

@@ -1,5 +1,5 @@
 /* cluster_messages.c -- what goes next to the batches, over a real Redis Cluster: one engine closes a window for all,
- * with names that lie by tag; gauges, of which each statement has keys of one slot. */
+ * with names that lie by tag; gauges, of which each statement has keys of one slot; and a flush of distinct counts. */
 #include "tests/redis/cluster/cluster_support.h"
 
 #include <time.h>
@@ -119,12 +119,102 @@ static void gauges_of_all_masters_show_the_sum(void **state) {
     for (int i = 0; i < 2; i++) assert_status(tw_close(engines[i], 20000), TW_OK);
 }
 
+/* ---- a flush ----------------------------------------------------------------------------------------------------- */
+
+enum { SKETCHES = 24 };
+
+static void note_done(tw_request *request) {
+    atomic_store((_Atomic bool *)request->ctx, true);
+}
+
+static bool is_done(void *ctx) {
+    return atomic_load((_Atomic bool *)ctx);
+}
+
+static bool all_answer(void *ctx) {
+    return test_stat_of(ctx, stores_away) == 0;
+}
+
+static void visit_all(tw_family *family, const char *element) {
+    char key[16];
+    for (int k = 0; k < SKETCHES; k++) {
+        snprintf(key, sizeof key, "k%d", k);
+        assert_status(tw_distinct_add(family, tw_str(key), tw_str(element), NULL), TW_OK);
+    }
+}
+
+/* The keys of that master, or of all masters, have so many elements. */
+static bool have_elements(const struct redis_server *of, const char *count) {
+    char name[64];
+    for (int k = 0; k < SKETCHES; k++) {
+        cluster_name_of(k, name, sizeof name);
+        struct redis_server *server =
+            redis_cluster_server(&cluster, cluster.owners[twi_key_slot_of(name, strlen(name))]);
+        if (of != NULL && of != server) continue;
+        if (strcmp(redis_server_ask(server, "PFCOUNT", name, NULL), count) != 0) return false;
+    }
+    return true;
+}
+
+/* Goal: a flush waits also for distinct counts that it can collect only later, because their master was away when it
+ * began. Method: that master comes back while another one has not replied yet, and stops again. If it lacks elements
+ * then, the flush is not over when the other one has replied. */
+static void a_flush_waits_for_what_it_collects_late(void **state) {
+    (void)state;
+    struct redis_server *slow = redis_cluster_server(&cluster, 0), *away = redis_cluster_server(&cluster, 1);
+    char url[512];
+    tw_options options;
+    tw_engine *engine = NULL;
+    redis_cluster_url(&cluster, url, sizeof url);
+    quick_options(&options, url);
+    options.redis_timeout_ms = 10000;
+    assert_status(test_open(&options, &engine), TW_OK);
+    tw_family_options distinct;
+    tw_family *family = NULL;
+    tw_family_options_init(&distinct);
+    snprintf(family_name, sizeof family_name, "late");
+    distinct.name = family_name;
+    distinct.kind = TW_KIND_DISTINCT;
+    distinct.window = TW_WINDOW_FOREVER;
+    distinct.redis_tags = CLUSTER_TAGS;
+    assert_status(tw_family_open(engine, &distinct, &family), TW_OK);
+    visit_all(family, "ann");
+    assert_status(tw_flush(engine, 20000), TW_OK);
+    assert_true(have_elements(NULL, "1"));
+    redis_server_ask(away, "CLIENT", "KILL", "TYPE", "normal", NULL); /* this client, too */
+    redis_server_pause(away);
+    redis_server_pause(slow);
+    visit_all(family, "bob");
+    _Atomic bool was_answered = false;
+    tw_request flush;
+    tw_request_init(&flush);
+    flush.done = note_done;
+    flush.ctx = (void *)&was_answered;
+    flush.timeout_ms = 20000;
+    assert_status(tw_flush_async(&flush, engine), TW_STARTED);
+    test_sleep_ms(200); /* collected, sent to the slow one, and put aside for the one that is away */
+    redis_server_resume(away);
+    assert_true(test_wait(all_answer, engine, 20000));
+    test_sleep_ms(100);
+    bool has_all = have_elements(away, "2");
+    redis_server_pause(away);
+    redis_server_resume(slow);
+    test_sleep_ms(300); /* the flush goes on */
+    assert_true(has_all || !is_done((void *)&was_answered));
+    redis_server_resume(away);
+    assert_true(test_wait(is_done, (void *)&was_answered, 20000));
+    assert_status(flush.status, TW_OK);
+    assert_true(have_elements(NULL, "2"));
+    assert_status(tw_close(engine, 20000), TW_OK);
+}
+
 int main(void) {
     redis_server_require();
     redis_cluster_start(&cluster, CLUSTER_MASTERS, 0, cluster_server_options);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_engine_closes_a_window_of_all_masters),
         cmocka_unit_test(gauges_of_all_masters_show_the_sum),
+        cmocka_unit_test(a_flush_waits_for_what_it_collects_late),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     redis_cluster_destroy(&cluster);
