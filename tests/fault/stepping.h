@@ -34,7 +34,8 @@ struct step_call {
 
 /* The instructions of a call, by their addresses. An instruction that repeats itself is here once. */
 #define STEP_MOST 60000u
-/* The shortest way of some children, which is the usual one: now and then an insert makes a table grow. */
+/* The shortest way of some children, which is the usual one: now and then an insert makes a table grow. Of long ways two
+ * are noted, and a third one if they differ. */
 #define STEP_WAYS 3u
 #define STEP_WAYS_STEPS 2500u
 static struct {
@@ -205,6 +206,12 @@ static inline uint32_t step_stride(const struct step_call *call) {
     return stride == 0 ? 1 : (uint32_t)stride;
 }
 
+/* n children took so many steps together. */
+static inline bool step_needs_way(uint32_t n, uint32_t steps) {
+    bool differ = steps != n * step_way.count;
+    return n < 2 || (n < STEP_WAYS && (steps < STEP_WAYS_STEPS || differ));
+}
+
 /* Kills a child before each instruction (in the short form before one in `stride` of them, from a number that the seed
  * chooses). Returns the number of kills. */
 static inline uint32_t step_through(const struct step_call *call) {
@@ -213,7 +220,7 @@ static inline uint32_t step_through(const struct step_call *call) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     step_way.count = 0;
-    for (uint32_t steps = 0; n < STEP_WAYS && steps < STEP_WAYS_STEPS; n++) {
+    for (uint32_t steps = 0; step_needs_way(n, steps); n++) {
         steps += step_note_way(n);
         (void)step_judged(n, true);
     }
