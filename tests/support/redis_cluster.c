@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define BUS 10000 /* a node's cluster bus listens at its port plus this */
-#define WAIT_MS 30000
+#define WAIT_MS 90000
 #define RESEND_MS 500
 #define ROUND 64 /* slots that move together */
 #define KEYS_MAX 100

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define SERVERS_MAX 16
-#define START_MS 10000
+#define START_MS 60000 /* it may read a long file first, on a busy machine */
 #define ARGUMENTS_MAX 64
 #define WORDS_MAX 256
 
