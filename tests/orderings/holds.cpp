@@ -15,7 +15,7 @@
 //   engine/reserve/hold_shared.c:recover_key b312fd4fcd32
 //   engine/core/processes.c:twi_process_leave 3efd851fd4d6
 //   engine/core/processes.c:twi_process_has_left 537800bcf799
-//   engine/core/processes.c:twi_process_clear e49f0012af00
+//   engine/core/processes.c:twi_process_clear 93a431976809
 //   engine/core/processes.c:twi_process_is_alive 1c75c339432d
 #include "tests/orderings/model.hpp"
 
