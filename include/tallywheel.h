@@ -2116,9 +2116,10 @@ TW_API tw_status tw_load(tw_engine *engine, const char *path);
  *                lead.
  * If it ends     by kill, exit or exec, another candidate leads within a second, or at once after
  *                tw_process_died(). Host-driven candidates look in tw_turn(). A host-driven leader
- *                is a thread: if it ends, the process does not lead any more. The end of any
- *                process without tw_close() is logged (TW_EVENT_DIED). The one that called tw_open()
- *                is the exception, if it is no candidate: a daemon's first process forks and exits.
+ *                is a thread: if it ends, the process does not lead any more. The end of a process
+ *                without tw_close() is logged (TW_EVENT_DIED). An exception is the process that
+ *                called tw_open(), if it is no candidate: the first process of a daemon forks the
+ *                daemon and exits.
  * Slots          of tw_hold() belong to the process that took them, and only that process releases
  *                them. They return when it ends by kill, exit or exec, or calls tw_close().
  * A killed call  has counted, or not. What it had been answered counts.

@@ -34,8 +34,8 @@ struct step_call {
 
 /* The instructions of a call, by their addresses. An instruction that repeats itself is here once. */
 #define STEP_MOST 60000u
-/* The shortest way of some children, which is the usual one: now and then an insert makes a table grow. Of long ways two
- * are noted, and a third one if they differ. */
+/* The shortest way of some children, which is the usual one: now and then an insert makes a table grow. Of long ways
+ * two are noted, and a third one if they differ. */
 #define STEP_WAYS 3u
 #define STEP_WAYS_STEPS 2500u
 static struct {
