@@ -152,8 +152,7 @@ static void drop(struct twi_operation *operation) {
 }
 
 static const struct twi_operation_kind kind = {.finish = finish, .undo = undo, .drop = drop};
-static const struct twi_operation_kind strict_kind = {
-    .finish = finish, .undo = undo, .drop = drop, .gives_way = true};
+static const struct twi_operation_kind strict_kind = {.finish = finish, .undo = undo, .drop = drop, .gives_way = true};
 
 /* Returns NULL if there is none; *status is then the reason. */
 static struct waiting *make(tw_request *call, tw_family *family, tw_key key, uint32_t timeout_ms, tw_status *status) {
