@@ -57,6 +57,12 @@ static inline void quick_options(tw_options *options, const char *url) {
     if (!test_keeps_doubt) test_tuning.doubt_ms = 100; /* a server that comes back empty is trusted soon */
 }
 
+/* For test_wait(): nothing is left to send. A key that Redis has refused makes a flush return TW_ERR_REDIS until the
+ * engine has the reply that accepts it, which is later than its value is in Redis. */
+static inline bool is_flushed(void *engine) {
+    return tw_flush(engine, 1000) == TW_OK;
+}
+
 static inline tw_engine *quick_engine(const char *url, struct lost *lost) {
     tw_options options;
     tw_engine *engine = NULL;

@@ -28,10 +28,6 @@ static void rig_is_refused(struct rig *rig) {
     assert_i64_equal(redis_server_get(&rig->server, "f:k"), before);
 }
 
-static bool is_flushed(void *ctx) {
-    return tw_flush(ctx, 1000) == TW_OK;
-}
-
 static void rig_close(struct rig *rig, const char *says) {
     assert_true(test_wait(is_flushed, rig->engine, 20000));
     rig_check(rig, &rig->server);

@@ -286,11 +286,7 @@ static void a_poisoned_key_waits_alone_and_lands_once(void **state) {
     assert_i64_equal(redis_server_get(&server, "poison:good"), 5);
     assert_i64_equal(test_stat_of(engine, poison_keys), 2);
     redis_server_ask(&server, "DEL", "poison:list", "poison:full", NULL);
-    for (int i = 0; i < 200; i++) {
-        if (redis_server_get(&server, "poison:full") && redis_server_get(&server, "poison:list")) break;
-        test_sleep_ms(50);
-    }
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_true(test_wait(is_flushed, engine, 20000));
     for (size_t i = 0; i < 3; i++) {
         char name[32];
         snprintf(name, sizeof name, "poison:%s", names[i]);

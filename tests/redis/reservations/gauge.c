@@ -281,7 +281,7 @@ static void a_key_of_another_kind_is_reported(void **state) {
     redis_server_ask(&server, "DEL", "online:list", NULL);
     await_view(family, "list", 2, 3000);
     await_value("online:list", 2);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_true(test_wait(is_flushed, engine, 20000));
     assert_status(tw_close(engine, 5000), TW_OK);
 }
 

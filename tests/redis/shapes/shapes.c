@@ -170,10 +170,6 @@ static void one_expiry_is_set_once_and_healed(void **state) {
 
 /* ---- what Redis refuses ------------------------------------------------------------------------------------------ */
 
-static bool is_flushed(void *ctx) {
-    return tw_flush(ctx, 1000) == TW_OK;
-}
-
 /* Goal: a total is exact to the last unit that its type holds; a unit more is refused, said by name, waits, and lands
  * once when there is room. */
 static void a_total_beyond_its_type_is_refused_and_lands_later(void **state) {
