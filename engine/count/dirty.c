@@ -109,6 +109,13 @@ void twi_dirty_owe(tw_engine *engine, struct twi_generation *generation, struct 
     twi_dirty_pend(engine, generation);
 }
 
+bool twi_dirty_is_marked(struct twi_cell *cell, uint64_t meta) {
+    twi_check((meta & TWI_META_OVERFLOW) == 0);
+    uint32_t index = twi_cell_index(meta);
+    uint64_t marks = twi_load_relaxed(&twi_cell_chunk(cell, meta)->marks[index / 64]);
+    return (twi_load_relaxed(&cell->local) & TWI_DIRTY) != 0 || (marks >> index % 64 & 1) != 0;
+}
+
 bool twi_dirty_may_be_sent(struct twi_generation *generation) {
     uint32_t phase = twi_load_relaxed(&generation->phase);
     if (!generation->synced || phase == TWI_DROPPED) return false;

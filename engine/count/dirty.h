@@ -24,6 +24,8 @@ void twi_dirty_list(tw_engine *engine, struct twi_generation *generation, struct
 /* Sets the marks by the turn. It is for counters that must be collected again: sealing found unsent counts in them,
  * or their items were taken or returned. */
 void twi_dirty_owe(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
+/* Returns true if a thread or the turn has marked the counter, so that the next collection finds it. By the turn. */
+bool twi_dirty_is_marked(struct twi_cell *cell, uint64_t meta);
 /* Returns false if all counts of the generation were sent. Then its chunks may be gone. A packed window has counts to
  * send while it is restored (turn/restore.c). Called by the turn. */
 bool twi_dirty_may_be_sent(struct twi_generation *generation);

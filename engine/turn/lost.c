@@ -1,6 +1,7 @@
 /* lost.c -- see lost.h. */
 #include "engine/turn/lost.h"
 
+#include "engine/count/dirty.h"
 #include "engine/port/rejected.h"
 #include "engine/turn/restore_notes.h"
 #include "engine/core/state.h"
@@ -33,11 +34,11 @@ struct report {
 };
 
 /* Registers are no units. As in collect.c, `handed` is a sum of registers. Registers that came back from Redis are
- * in the sum of the sketch, too, but they are not marked or rejected. */
+ * in the sum of the sketch, too, but their counter does not wait to be sent. */
 static bool has_unsent_registers(tw_engine *engine, struct twi_cell *cell, uint64_t meta, bool is_rejected) {
     if ((meta & TWI_META_OVERFLOW) != 0) return false;
-    if (!is_rejected && (twi_load_relaxed(&cell->local) & TWI_DIRTY) == 0) return false;
-    return twi_sketch_sum(&engine->arena, cell) != twi_load_relaxed(&twi_cell_cold(cell, meta)->handed);
+    bool waits = is_rejected || (meta & TWI_META_PARKED) != 0 || twi_dirty_is_marked(cell, meta);
+    return waits && twi_sketch_sum(&engine->arena, cell) != twi_load_relaxed(&twi_cell_cold(cell, meta)->handed);
 }
 
 static bool report_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {

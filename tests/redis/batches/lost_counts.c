@@ -106,6 +106,22 @@ static void a_refused_distinct_count_is_named_at_the_close(void **state) {
     redis_server_destroy(&rig.server);
 }
 
+/* Goal: so is a distinct count whose message Redis has not answered in the time of tw_close(). */
+static void a_distinct_count_under_way_is_named_at_the_close(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig);
+    tw_family *distinct = kind_of(rig.engine, "d", TW_KIND_DISTINCT);
+    rig_add_flushed(&rig, 7);
+    redis_server_pause(&rig.server);
+    assert_status(tw_distinct_add(distinct, tw_str("late"), tw_str("ann"), NULL), TW_OK);
+    assert_status(tw_close(rig.engine, 300), TW_ERR_TIMEOUT);
+    assert_i64_equal(rig.lost.calls, 1);
+    assert_string_equal(rig.lost.key, "late");
+    redis_server_resume(&rig.server);
+    redis_server_destroy(&rig.server);
+}
+
 /* ---- windows that Redis never got -------------------------------------------------------------------------------- */
 
 #define WINDOW_MS 1000
@@ -269,6 +285,7 @@ int main(void) {
         cmocka_unit_test(a_refused_key_fails_its_own_fetch_alone),
         cmocka_unit_test(an_unreadable_distinct_count_waits_alone),
         cmocka_unit_test(a_refused_distinct_count_is_named_at_the_close),
+        cmocka_unit_test(a_distinct_count_under_way_is_named_at_the_close),
         cmocka_unit_test(a_window_that_redis_never_got_is_not_complete),
         cmocka_unit_test(a_false_interval_is_forgotten),
         cmocka_unit_test(a_counter_at_the_end_of_the_range_overflows_nothing),

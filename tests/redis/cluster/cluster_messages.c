@@ -123,6 +123,34 @@ static void gauges_of_all_masters_show_the_sum(void **state) {
 
 enum { SKETCHES = 24 };
 
+/* An engine that waits long for a reply, with distinct counts on all masters. */
+static tw_family *open_sketches(tw_engine **engine, const char *named, struct lost *lost) {
+    char url[512];
+    tw_options options;
+    redis_cluster_url(&cluster, url, sizeof url);
+    quick_options(&options, url);
+    options.redis_timeout_ms = 10000;
+    options.on_lost = lost != NULL ? on_lost : NULL;
+    options.lost_ctx = lost;
+    assert_status(test_open(&options, engine), TW_OK);
+    snprintf(family_name, sizeof family_name, "%s", named);
+    tw_family_options distinct;
+    tw_family *family = NULL;
+    tw_family_options_init(&distinct);
+    distinct.name = family_name;
+    distinct.kind = TW_KIND_DISTINCT;
+    distinct.window = TW_WINDOW_FOREVER;
+    distinct.redis_tags = CLUSTER_TAGS;
+    assert_status(tw_family_open(*engine, &distinct, &family), TW_OK);
+    return family;
+}
+
+static struct redis_server *server_of(int key) {
+    char name[64];
+    cluster_name_of(key, name, sizeof name);
+    return redis_cluster_server(&cluster, cluster.owners[twi_key_slot_of(name, strlen(name))]);
+}
+
 static void note_done(tw_request *request) {
     atomic_store((_Atomic bool *)request->ctx, true);
 }
@@ -148,10 +176,8 @@ static bool have_elements(const struct redis_server *of, const char *count) {
     char name[64];
     for (int k = 0; k < SKETCHES; k++) {
         cluster_name_of(k, name, sizeof name);
-        struct redis_server *server =
-            redis_cluster_server(&cluster, cluster.owners[twi_key_slot_of(name, strlen(name))]);
-        if (of != NULL && of != server) continue;
-        if (strcmp(redis_server_ask(server, "PFCOUNT", name, NULL), count) != 0) return false;
+        if (of != NULL && of != server_of(k)) continue;
+        if (strcmp(redis_server_ask(server_of(k), "PFCOUNT", name, NULL), count) != 0) return false;
     }
     return true;
 }
@@ -162,22 +188,8 @@ static bool have_elements(const struct redis_server *of, const char *count) {
 static void a_flush_waits_for_what_it_collects_late(void **state) {
     (void)state;
     struct redis_server *slow = redis_cluster_server(&cluster, 0), *away = redis_cluster_server(&cluster, 1);
-    char url[512];
-    tw_options options;
     tw_engine *engine = NULL;
-    redis_cluster_url(&cluster, url, sizeof url);
-    quick_options(&options, url);
-    options.redis_timeout_ms = 10000;
-    assert_status(test_open(&options, &engine), TW_OK);
-    tw_family_options distinct;
-    tw_family *family = NULL;
-    tw_family_options_init(&distinct);
-    snprintf(family_name, sizeof family_name, "late");
-    distinct.name = family_name;
-    distinct.kind = TW_KIND_DISTINCT;
-    distinct.window = TW_WINDOW_FOREVER;
-    distinct.redis_tags = CLUSTER_TAGS;
-    assert_status(tw_family_open(engine, &distinct, &family), TW_OK);
+    tw_family *family = open_sketches(&engine, "late", NULL);
     visit_all(family, "ann");
     assert_status(tw_flush(engine, 20000), TW_OK);
     assert_true(have_elements(NULL, "1"));
@@ -208,6 +220,27 @@ static void a_flush_waits_for_what_it_collects_late(void **state) {
     assert_status(tw_close(engine, 20000), TW_OK);
 }
 
+/* Goal: distinct counts that wait for a master that is away are named by on_lost when the engine closes. */
+static void what_waits_for_a_master_is_named_at_the_close(void **state) {
+    (void)state;
+    struct redis_server *away = redis_cluster_server(&cluster, 1);
+    struct lost lost = {0};
+    tw_engine *engine = NULL;
+    tw_family *family = open_sketches(&engine, "away", &lost);
+    visit_all(family, "ann");
+    assert_status(tw_flush(engine, 20000), TW_OK);
+    redis_server_ask(away, "CLIENT", "KILL", "TYPE", "normal", NULL); /* this client, too */
+    redis_server_pause(away);
+    visit_all(family, "bob");
+    test_sleep_ms(200);
+    assert_status(tw_close(engine, 1000), TW_ERR_TIMEOUT);
+    redis_server_resume(away);
+    int64_t waiting = 0;
+    for (int k = 0; k < SKETCHES; k++) waiting += server_of(k) == away;
+    assert_true(waiting > 0);
+    assert_i64_equal(lost.calls, waiting);
+}
+
 int main(void) {
     redis_server_require();
     redis_cluster_start(&cluster, CLUSTER_MASTERS, 0, cluster_server_options);
@@ -215,6 +248,7 @@ int main(void) {
         cmocka_unit_test(one_engine_closes_a_window_of_all_masters),
         cmocka_unit_test(gauges_of_all_masters_show_the_sum),
         cmocka_unit_test(a_flush_waits_for_what_it_collects_late),
+        cmocka_unit_test(what_waits_for_a_master_is_named_at_the_close),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     redis_cluster_destroy(&cluster);
