@@ -2,6 +2,8 @@
  * Method: four forked children count or take units of a limit; what they were answered is compared with Redis. */
 #include "tests/redis/shared/shared_support.h"
 
+#include <pthread.h>
+
 static void add_to_all(struct stage *stage, struct child *child, uint32_t number) {
     char name[16];
     (void)number;
@@ -126,6 +128,48 @@ static void killed_processes_pass_no_hard_limit(void **state) {
     stage_end(&stage);
 }
 
+/* ---- forked at any moment ---------------------------------------------------------------------------------------- */
+
+static _Atomic bool is_over;
+
+/* Batches of all sizes, so that the buffers of the sync grow and shrink. */
+static void *count_for_ever(void *ctx) {
+    const struct stage *stage = ctx;
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed());
+    while (!atomic_load(&is_over)) {
+        uint64_t few = test_prng_below(&prng, 2000);
+        for (uint64_t key = 0; key < few; key++) (void)tw_add(stage->family, tw_bytes(&key, sizeof key), 1, NULL);
+        usleep((useconds_t)test_prng_below(&prng, 3000));
+    }
+    return NULL;
+}
+
+/* Goal: a child may be forked while another thread of its parent is anywhere in a turn with Redis. Its first call makes
+ * it a process of its own, and breaks nothing. */
+static void a_child_is_forked_at_any_moment_of_a_turn(void **state) {
+    (void)state;
+    struct stage stage;
+    stage_begin(&stage, TW_LIMIT_SOFT);
+    stage_lead(&stage);
+    pthread_t counter;
+    atomic_store(&is_over, false);
+    assert_int_equal(pthread_create(&counter, NULL, count_for_ever, &stage), 0);
+    for (uint64_t forks = test_scale(400); forks != 0; forks--) {
+        pid_t pid = child_fork(60);
+        if (pid == 0) {
+            tw_status status = tw_add(stage.family, tw_str("child"), 1, NULL);
+            _exit(status == TW_OK && tw_close(stage.engine, 0) == TW_OK ? 0 : 1);
+        }
+        child_expect_end(pid);
+    }
+    atomic_store(&is_over, true);
+    pthread_join(counter, NULL);
+    assert_status(tw_flush(stage.engine, 20000), TW_OK);
+    assert_i64_equal(in_redis(&stage, "child"), (int64_t)test_scale(400));
+    stage_end(&stage);
+}
+
 int main(void) {
     redis_server_require();
     test_skip_unshared();
@@ -135,6 +179,7 @@ int main(void) {
         cmocka_unit_test(a_hard_limit_of_four_processes_admits_exactly_its_number),
         cmocka_unit_test(killed_processes_lose_no_answered_count),
         cmocka_unit_test(killed_processes_pass_no_hard_limit),
+        cmocka_unit_test(a_child_is_forked_at_any_moment_of_a_turn),
     };
     return cmocka_run_group_tests_name("shared_counts", tests, NULL, NULL);
 }
