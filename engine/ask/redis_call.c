@@ -171,8 +171,7 @@ bool twi_redis_call_falls_back_here(tw_family *family) {
 }
 
 tw_status twi_redis_call_refuse(tw_engine *engine, enum twi_request_outcome outcome) {
-    if (outcome == TWI_REQUEST_BUSY)
-        return twi_refuse_with(TW_ERR_BUSY, "calls_max: %u calls are under way", engine->options.calls_max);
+    if (outcome == TWI_REQUEST_BUSY) return twi_operation_refuse_busy(engine);
     bool is_stopped = twi_load_acquire(&engine->life.stopped);
     if (is_stopped && outcome != TWI_REQUEST_UNKNOWN) return twi_refuse(TW_ERR_CLOSED, NULL);
     if (is_stopped)

@@ -64,7 +64,7 @@ tw_status twi_call_send_off(struct twi_operation *operation) {
     bool is_busy = operation->result.outcome == TWI_REQUEST_BUSY;
     twi_operation_give(operation);
     if (is_busy) twi_port_count(engine, asks_forgotten, 1);
-    return is_busy ? twi_refuse_with(TW_ERR_BUSY, "calls_max: %u calls are under way", engine->options.calls_max)
+    return is_busy ? twi_operation_refuse_busy(engine)
                    : twi_refuse(TW_ERR_REDIS, "Redis: it does not reply; nothing was sent");
 }
 

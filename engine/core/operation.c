@@ -145,6 +145,10 @@ static void clear(struct twi_operation *operation) {
     operation->long_keys = NULL;
 }
 
+tw_status twi_operation_refuse_busy(const tw_engine *engine) {
+    return twi_refuse_with(TW_ERR_BUSY, "calls_max: %u calls are under way", engine->options.calls_max);
+}
+
 struct twi_operation *twi_operation_make(tw_engine *engine, const struct twi_operation_kind *kind, tw_family *family,
                                          tw_request *call, tw_status *status) {
     struct twi_calls *calls = engine->here->calls;
@@ -152,8 +156,7 @@ struct twi_operation *twi_operation_make(tw_engine *engine, const struct twi_ope
     *status = call != NULL ? check_request(engine, call) : TW_OK;
     bool is_busy = *status == TW_OK && !has_room(calls, call);
     if (is_busy && !is_outage_when_busy(kind->gives_way, family)) twi_port_count(engine, ask_busy, 1);
-    if (is_busy && !is_outage_when_busy(kind->may_be_unsent, family))
-        *status = twi_refuse_with(TW_ERR_BUSY, "calls_max: %u calls are under way", calls->most);
+    if (is_busy && !is_outage_when_busy(kind->may_be_unsent, family)) *status = twi_operation_refuse_busy(engine);
     struct twi_operation *operation = *status == TW_OK ? take(calls) : NULL;
     if (operation == NULL) {
         twi_calls_unlock();

@@ -148,6 +148,8 @@ void twi_calls_unlock(void);
  * no caller needs the answer. */
 struct twi_operation *twi_operation_make(tw_engine *engine, const struct twi_operation_kind *kind, tw_family *family,
                                          tw_request *call, tw_status *status);
+/* The refusal of a call when calls_max calls are under way. */
+tw_status twi_operation_refuse_busy(const tw_engine *engine);
 /* Keeps a copy of the key. Returns false if there is no memory. */
 bool twi_operation_keep(struct twi_operation *operation, tw_key key, tw_key *kept);
 /* Takes the operation from its request. Called under the lock. */

@@ -37,6 +37,24 @@ static inline void hand_acknowledge(int64_t total) {
     twi_port_acknowledge(&item, &answer);
 }
 
+/* Acknowledges all that is in the hand, without totals. Returns the sum of the deltas. */
+static inline int64_t hand_settle(void) {
+    int64_t sum = 0;
+    struct twi_reply answer = {0};
+    while (hand->count != 0) {
+        struct twi_item item = hand_pop();
+        sum += item.delta;
+        twi_port_acknowledge(&item, &answer);
+    }
+    return sum;
+}
+
+/* Collects and settles. */
+static inline int64_t hand_collected(void) {
+    (void)hand_collect(100);
+    return hand_settle();
+}
+
 static tw_status hand_create(tw_engine *engine, const tw_options *options, const struct twi_transport *transport,
                              void *ctx, struct twi_sync **sync) {
     (void)transport, (void)ctx;
@@ -55,11 +73,7 @@ static void hand_turn(struct twi_sync *sync) {
         }
     if (!sync->settle_at_turns) return;
     (void)hand_collect(1000);
-    struct twi_reply answer = {0};
-    while (sync->count != 0) {
-        struct twi_item item = hand_pop();
-        twi_port_acknowledge(&item, &answer);
-    }
+    (void)hand_settle();
 }
 static int64_t hand_wake_ms(const struct twi_sync *sync) {
     (void)sync;

@@ -60,23 +60,11 @@ static void let_one_end(struct mortal *mortal, enum step last) {
     assert_false(mortal->failed);
 }
 
-static int64_t collected(void) {
-    int64_t sum = 0;
-    (void)hand_collect(100);
-    while (hand->count != 0) {
-        struct twi_item item = hand_pop();
-        struct twi_reply answer = {0};
-        sum += item.delta;
-        twi_port_acknowledge(&item, &answer);
-    }
-    return sum;
-}
-
 static tw_family *family_with_two_keys(int64_t window_ms) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, window_ms);
     rig_add(family, "a", 1);
     rig_add(family, "b", 1);
-    assert_i64_equal(collected(), 2);
+    assert_i64_equal(hand_collected(), 2);
     return family;
 }
 
@@ -95,13 +83,13 @@ static void marks_of_a_thread_that_ended_are_finished(void **state) {
         rig_add(mortal.family, "a", 1);
         rig_add(mortal.family, "b", 1);
         rig_run_turn(rig.engine);
-        assert_i64_equal(collected(), 22);
-        assert_i64_equal(collected(), 0);
+        assert_i64_equal(hand_collected(), 22);
+        assert_i64_equal(hand_collected(), 0);
         uint64_t stamp = twi_epoch_stamp();
         assert_true(stamp < twi_epoch_reached());
         rig_add(mortal.family, "b", 1);
         rig_add(mortal.family, "a", 1);
-        assert_i64_equal(collected(), 2);
+        assert_i64_equal(hand_collected(), 2);
     }
 }
 
@@ -113,13 +101,13 @@ static void a_slot_is_not_free_before_its_marks_are_finished(void **state) {
     const struct twi_thread *first = mortal.self;
     uint64_t stamp = twi_epoch_stamp();
     assert_false(stamp < twi_epoch_reached());
-    assert_i64_equal(collected(), 0);
+    assert_i64_equal(hand_collected(), 0);
     mortal.key = "b";
     let_one_end(&mortal, DIRTY_SET);
     assert_ptr_not_equal(mortal.self, first);
     rig_run_turn(rig.engine);
     assert_true(stamp < twi_epoch_reached());
-    assert_i64_equal(collected(), 40);
+    assert_i64_equal(hand_collected(), 40);
 }
 
 /* Goal: E10. A flush that begins after the end of such a thread waits until its marks are finished. */
@@ -130,11 +118,11 @@ static void a_flush_waits_for_marks_of_a_thread_that_ended(void **state) {
     let_one_end(&mortal, WINDOW_CLAIMED);
     rig_add(mortal.family, "b", 1);
     twi_port_collect_begin(rig.engine);
-    (void)collected();
+    (void)hand_collected();
     assert_false(twi_port_collect_is_done(rig.engine));
     rig_run_turn(rig.engine);
     rig_run_turn(rig.engine);
-    int64_t rest = collected();
+    int64_t rest = hand_collected();
     assert_true(twi_port_collect_is_done(rig.engine));
     assert_i64_equal(rest, 21);
 }
@@ -149,23 +137,23 @@ static void a_window_may_be_over_before_marks_are_finished(void **state) {
         options.history_ms = TW_NONE;
         struct mortal mortal = {.family = rig_family_of(&rig, &options)};
         rig_add(mortal.family, "a", 1);
-        assert_i64_equal(collected(), 1);
+        assert_i64_equal(hand_collected(), 1);
         let_one_end(&mortal, last);
         int64_t sum = 0;
         for (int i = 0; i < 5; i++) {
             rig_pass(&rig, TW_MINUTE);
-            sum += collected();
+            sum += hand_collected();
         }
         assert_i64_equal(sum, 20);
         assert_i64_equal(rig.engine->unlinked.generations, 0);
         rig_add(mortal.family, "b", 1);
-        assert_i64_equal(collected(), 1);
+        assert_i64_equal(hand_collected(), 1);
         assert_status(tw_family_close(mortal.family), TW_OK);
         for (int i = 0; i < 5; i++) rig_pass(&rig, TW_MINUTE);
     }
     struct mortal mortal = {.family = family_with_two_keys(TW_HOUR)};
     let_one_end(&mortal, BIT_SET);
-    assert_i64_equal(collected(), 0);
+    assert_i64_equal(hand_collected(), 0);
     hand_close(&rig);
     uint64_t stamp = twi_epoch_stamp();
     assert_true(stamp < twi_epoch_reached());

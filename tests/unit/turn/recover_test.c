@@ -102,14 +102,7 @@ static void what_is_out_stays_out(void **state) {
     rig_turn(&rig);
     hand_acknowledge(7);
     assert_int_equal(hand_collect(10), 3);
-    int64_t sum = 0;
-    while (hand->count != 0) {
-        struct twi_item item = hand_pop();
-        struct twi_reply answer = {0};
-        sum += item.delta;
-        twi_port_acknowledge(&item, &answer);
-    }
-    assert_i64_equal(sum, 9 + 2 + 5);
+    assert_i64_equal(hand_settle(), 9 + 2 + 5);
     assert_int_equal(hand_collect(10), 0);
 }
 
@@ -130,18 +123,6 @@ static void take(tw_family *family, enum taken taken) {
     case NEWS: assert_non_null(twi_swap_acqrel(&rig.engine->agenda.news, NULL)); break;
     default: assert_int_not_equal(twi_swap_acqrel(&family->arrivals, 0), 0);
     }
-}
-
-static int64_t collected(void) {
-    int64_t sum = 0;
-    (void)hand_collect(100);
-    while (hand->count != 0) {
-        struct twi_item item = hand_pop();
-        struct twi_reply answer = {0};
-        sum += item.delta;
-        twi_port_acknowledge(&item, &answer);
-    }
-    return sum;
 }
 
 static int open_synced(void **state) {
@@ -176,11 +157,11 @@ static void what_the_last_owner_had_taken_is_found_again(void **state) {
         rig_add(family, "b", 8);
         rig_add(family, "c", 16);
         rig_settle(&rig);
-        assert_i64_equal(collected(), 31);
+        assert_i64_equal(hand_collected(), 31);
         rig_add(family, "a", 32);
         rig_add(family, "c", 64);
-        assert_i64_equal(collected(), 96);
-        assert_i64_equal(collected(), 0);
+        assert_i64_equal(hand_collected(), 96);
+        assert_i64_equal(hand_collected(), 0);
         hand->settle_at_turns = true;
         rig_pass(&rig, TW_MINUTE);
         for (int i = 0; i < 10; i++) rig_pass(&rig, 20);
@@ -237,13 +218,13 @@ static void what_was_marked_under_a_doubtful_flag_is_sent(void **state) {
         recover();
         rig_turn(&rig);
         assert_true(rig.engine->turn.has_doubts);
-        int64_t sum = collected();
+        int64_t sum = hand_collected();
         end_slowly();
         rig_add(family, "a", 2);
         assert_status(tw_close_until(family, RIG_START_MS + TW_MINUTE), TW_OK);
         rig_turn(&rig);
         assert_false(rig.engine->turn.has_doubts);
-        assert_i64_equal(sum + collected(), 3);
+        assert_i64_equal(sum + hand_collected(), 3);
         assert_false(twi_load_relaxed(&family->requests.changed)); /* the turn has looked at the family */
         hand->settle_at_turns = true;
         (void)rig_teardown(state);
