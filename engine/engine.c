@@ -152,10 +152,26 @@ static bool begin_here(tw_engine *engine) {
     twi_leader_begin_here(engine);
     bool has_queues = twi_queue_begin(engine);
     twi_driving_abandon(engine);
-    if (here->remote.sync != NULL) here->remote.driver->abandon(here->remote.sync);
+    if (here->remote.sync != NULL) here->remote.driver->abandon(here->remote.sync, twi_load_relaxed(&here->is_turning));
     here->remote.sync = NULL;
+    twi_store_relaxed(&here->is_turning, false);
     twi_socket_set_unmake(&here->waits);
     return twi_socket_set_make(&here->waits) && has_queues;
+}
+
+/* A thread of the parent was in a turn at the fork. What it was changing is not freed. In the child this costs only
+ * some memory. */
+static void lose_torn(tw_engine *engine) {
+    struct twi_restore_stores *stores = engine->collector.stores;
+    *engine->collector.rejected = (struct twi_rejected){0};
+    if (engine->life.is_shared) return; /* the rest is in the memory of all processes */
+    *engine->restore = (struct twi_restore){.stores = stores};
+    *stores = (struct twi_restore_stores){0};
+    engine->leases.more = NULL;
+    engine->leases.room = 0;
+    for (struct tw_family *family = twi_load_relaxed(&engine->roster.first); family != NULL;
+         family = twi_load_relaxed(&family->entry.next))
+        family->turn.closing.elections = NULL;
 }
 
 static void renew(tw_engine *engine) {
@@ -164,6 +180,7 @@ static void renew(tw_engine *engine) {
     bool had_thread = engine->here->background.runs;
     engine->life.opening = true;
     twi_clock_abandon(&engine->clock); /* the parent's thread kept it; the child's will */
+    if (twi_load_relaxed(&engine->here->is_turning)) lose_torn(engine);
     bool made = begin_counting(engine, engine->arena.bytes_max);
     made = begin_here(engine) && made;
     made = made && (!works || twi_remote_open(engine) == TW_OK) && !engine->here->random.failed;
@@ -179,6 +196,7 @@ static void renew(tw_engine *engine) {
  * belongs to a process begins again. */
 static void join(tw_engine *engine) {
     engine->here->has_joined = true;
+    if (twi_load_relaxed(&engine->here->is_turning)) lose_torn(engine);
     (void)begin_here(engine); /* without a descriptor there is no tw_fd(), but calls count */
     twi_watcher_abandon(engine);
     twi_process_enter(engine);

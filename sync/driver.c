@@ -310,35 +310,9 @@ static void end_calls(struct twi_sync *sync) {
     twi_dispatcher_step(sync->dispatcher);
 }
 
-/* A thread forks at any moment, and its child has the memory of that moment. What the owner of the turn changes after
- * this, the child sees only together with this. */
-static void begin_change(struct twi_sync *sync) {
-    twi_check(!twi_load_relaxed(&sync->published.is_changing));
-    (void)twi_swap_acqrel(&sync->published.is_changing, true);
-}
-
-static void end_change(struct twi_sync *sync) {
-    twi_store_release(&sync->published.is_changing, false);
-}
-
-static void driver_turn(struct twi_sync *sync) {
-    begin_change(sync);
-    twi_sync_turn(sync);
-    end_change(sync);
-}
-
-static bool driver_leave(struct twi_sync *sync) {
-    begin_change(sync);
-    bool has_left = twi_leave(sync);
-    end_change(sync);
-    return has_left;
-}
-
 static void driver_inherit(struct twi_sync *sync) {
     twi_check(sync->store_count == 1 && sync->sharing.estate != NULL);
-    begin_change(sync);
     twi_estate_inherit(sync, sync->stores[0]);
-    end_change(sync);
 }
 
 /* First everything is sent that was counted until now, as for a flush. Then nothing more is collected. */
@@ -362,14 +336,12 @@ static void close_connections(struct twi_sync *sync) {
 }
 
 static void driver_hand_over(struct twi_sync *sync) {
-    begin_change(sync);
     end_calls(sync);
     close_connections(sync);
     sync_free(sync);
 }
 
 static void driver_destroy(struct twi_sync *sync) {
-    begin_change(sync);
     end_calls(sync);
     for (uint32_t i = 0; i < sync->connection_count; i++)
         twi_connect_unanswered(sync, sync->connections[i], twi_port_mono_ms(sync->engine));
@@ -417,10 +389,9 @@ static void close_copy(const struct twi_target *target) {
 }
 
 /* What the parent's thread was changing at the fork is left as it is. In the child this costs only some memory. */
-static void driver_abandon(struct twi_sync *sync) {
-    bool is_changing = twi_load_relaxed(&sync->published.is_changing);
+static void driver_abandon(struct twi_sync *sync, bool is_torn) {
     if (sync->where.tls) twi_tls_forked();
-    if (is_changing) {
+    if (is_torn) {
         for (uint32_t i = 0; i < sync->connection_count; i++) close_copy(&sync->connections[i]->target);
         twi_dispatcher_abandon(sync->dispatcher);
         return;
@@ -440,7 +411,7 @@ static void driver_abandon(struct twi_sync *sync) {
 const struct twi_driver *twi_driver_find(void) {
     static const struct twi_driver driver = {
         .create = driver_create,
-        .turn = driver_turn,
+        .turn = twi_sync_turn,
         .wake_ms = driver_wake_ms,
         .shorts = driver_shorts,
         .ticket_take = driver_ticket_take,
@@ -456,7 +427,7 @@ const struct twi_driver *twi_driver_find(void) {
         .ask_wake_ms = driver_ask_wake_ms,
         .ask_stop = driver_ask_stop,
         .ask_owed = driver_ask_owed,
-        .leave = driver_leave,
+        .leave = twi_leave,
         .estate_bytes = sizeof(struct twi_estate),
         .inherit = driver_inherit,
         .finish = driver_finish,

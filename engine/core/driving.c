@@ -65,5 +65,5 @@ void twi_driving_abandon(tw_engine *engine) {
     struct twi_remote *remote = &engine->here->remote;
     struct twi_sync *asks = twi_load_acquire(&remote->asks); /* AN14 */
     twi_store_relaxed(&remote->asks, NULL);
-    if (asks != NULL) remote->driver->abandon(asks);
+    if (asks != NULL) remote->driver->abandon(asks, false); /* it has no turns */
 }

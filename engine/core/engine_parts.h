@@ -334,8 +334,9 @@ struct twi_here {
     struct twi_here *next; /* of this process (engine.c) */
     void *map;             /* the arena's: root may not read it in the engine, which other users write */
     size_t map_bytes;
-    bool has_joined;  /* this process was forked after the engine was opened, and shares it */
-    uint32_t process; /* its place among the processes that share the engine (processes.h); 0: none */
+    bool has_joined;         /* this process was forked after the engine was opened, and shares it */
+    _Atomic bool is_turning; /* a thread of this process may be changing what the turn owns; for a forked child */
+    uint32_t process;        /* its place among the processes that share the engine (processes.h); 0: none */
     struct twi_remote remote;
     struct twi_random_source random;
     struct twi_socket_set waits; /* tw_fd(), for which the thread waits that makes the turns */

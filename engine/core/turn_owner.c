@@ -11,14 +11,19 @@ uint32_t twi_turn_own(tw_engine *engine, uint32_t from) {
     bool is_outer = turn_of != NULL && twi_load_relaxed(turn_of) == 0;
     if (is_outer) twi_store_relaxed(turn_of, TWI_TURN_OF(engine));
     /* E1, pairs with E2. It makes all writes of the previous owner visible here */
-    if (!twi_cas_acqrel(&engine->turn.owned, &found, own) && is_outer) twi_store_release(turn_of, 0);
+    bool owns = twi_cas_acqrel(&engine->turn.owned, &found, own);
+    if (!owns && is_outer) twi_store_release(turn_of, 0);
+    /* A thread forks at any moment, and its child has the memory of that moment. The child sees what the owner changes
+     * after this only together with this. */
+    if (owns) (void)twi_swap_acqrel(&engine->here->is_turning, true);
     return found;
 }
 
 void twi_turn_disown(tw_engine *engine) {
     twi_check(twi_turn_is_owned(engine));
     struct twi_thread *self = twi_thread_self;
-    twi_store_release(&engine->turn.owned, 0); /* E2 */
+    twi_store_release(&engine->here->is_turning, false); /* before the next owner may set it */
+    twi_store_release(&engine->turn.owned, 0);           /* E2 */
     if (!twi_thread_has_slot(self)) return;
     _Atomic uint32_t *turn_of = &twi_thread_slot(self)->turn_of;
     if (twi_load_relaxed(turn_of) == TWI_TURN_OF(engine)) twi_store_release(turn_of, 0);

@@ -150,8 +150,8 @@ struct twi_driver {
     /* Closes the sockets and frees the memory. Batches in flight stay in the estate, and are not given up. */
     void (*hand_over)(struct twi_sync *sync);
     /* Called in a forked child. It closes the inherited socket and frees the memory. It sends no request and settles
-     * no item. */
-    void (*abandon)(struct twi_sync *sync);
+     * no item. If `is_torn`, the parent was in a turn at the fork, and memory that it may have been changing stays. */
+    void (*abandon)(struct twi_sync *sync, bool is_torn);
     /* The caller must free *own. Returns false if there is no memory. Only the owner of the turn calls it. */
     bool (*own)(const struct twi_sync *sync, struct twi_audit_own **own, size_t *count);
     tw_status (*audit)(const struct twi_audit *audit); /* needs no engine; any thread may call it; it waits */

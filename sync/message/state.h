@@ -68,7 +68,6 @@ struct twi_published {
     _Atomic int64_t outage_since_ms; /* monotonic time when the whole outage began; 0 if Redis replies */
     _Atomic uint32_t nodes, stores, stores_away, stores_split, stores_waiting; /* for tw_stats */
     _Atomic int64_t acked_ms; /* monotonic time of the last acknowledgement; 0 before the first one */
-    _Atomic bool is_changing; /* the owner of the turn may be changing anything of the sync; for a forked child */
 };
 
 /* Of a shared engine. */

@@ -276,8 +276,7 @@ const struct twi_driver *twi_driver_find(void) {
                                              .ticket_take = node_ticket,
                                              .ticket_state = node_ticket_state,
                                              .stats = node_stats,
-                                             .destroy = node_destroy,
-                                             .abandon = node_destroy};
+                                             .destroy = node_destroy};
     return &driver;
 }
 

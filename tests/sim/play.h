@@ -337,7 +337,7 @@ static void kill_node(int node) {
     memcpy(dead->cells, sim.engines[node].cells, sizeof dead->cells);
     sim.dead_count++;
     world_kill(&sim.world, node, (int)(WORLD_NODES + sim.dead_count - 1));
-    twi_driver_find()->abandon(sim.engines[node].sync);
+    twi_driver_find()->abandon(sim.engines[node].sync, false);
     memset(&sim.flushes[node], 0, sizeof sim.flushes[node]);
     play_note_node(node);
     node_make(node);

@@ -211,7 +211,12 @@ static bool driver_finish(struct twi_sync *sync) {
     return sync->held_count == 0;
 }
 
-static void driver_abandon(struct twi_sync *sync) {
+static void driver_hand_over(struct twi_sync *sync) {
+    free(sync);
+}
+
+static void driver_abandon(struct twi_sync *sync, bool is_torn) {
+    (void)is_torn;
     free(sync);
 }
 
@@ -225,7 +230,7 @@ const struct twi_driver *twi_driver_find(void) {
         .stats = driver_stats,
         .inherit = driver_inherit,
         .finish = driver_finish,
-        .hand_over = driver_abandon,
+        .hand_over = driver_hand_over,
         .destroy = driver_destroy,
         .abandon = driver_abandon,
     };

@@ -100,7 +100,8 @@ static void hand_destroy(struct twi_sync *sync) {
     free(sync);
     hand = NULL;
 }
-static void hand_abandon(struct twi_sync *sync) {
+static void hand_abandon(struct twi_sync *sync, bool is_torn) {
+    (void)is_torn;
     free(sync);
 }
 const struct twi_driver *twi_driver_find(void) {

@@ -208,6 +208,11 @@ static uint32_t later_owed(const struct twi_sync *sync) {
     return 0;
 }
 
+static void later_abandon(struct twi_sync *sync, bool is_torn) {
+    (void)is_torn;
+    later_free(sync);
+}
+
 const struct twi_driver *twi_driver_find(void) {
     static const struct twi_driver driver = {.create = later_create,
                                              .turn = later_turn,
@@ -216,7 +221,7 @@ const struct twi_driver *twi_driver_find(void) {
                                              .ticket_state = later_ticket_state,
                                              .stats = later_stats,
                                              .destroy = later_destroy,
-                                             .abandon = later_free,
+                                             .abandon = later_abandon,
                                              .ask = later_ask,
                                              .ask_forget = later_forget,
                                              .ask_step = later_step,
