@@ -430,6 +430,7 @@ void twi_closing_sender_step(struct twi_sync *sync, int64_t now_ms) {
 }
 
 int64_t twi_closing_sender_due_ms(const struct twi_sync *sync) {
+    if (!may_begin(sync)) return INT64_MAX;
     for (uint32_t i = 0; i < TWI_CLOSING_SENT_MAX; i++)
         if (sync->senders.closing.sent[i] == NULL || !sync->senders.closing.sent[i]->busy)
             return twi_port_closing_due(sync->engine);

@@ -78,7 +78,8 @@ void twi_registry_step(struct twi_sync *sync, int64_t now_ms) {
 
 int64_t twi_registry_due_ms(const struct twi_sync *sync) {
     const struct twi_registry *registry = &sync->senders.registry;
-    return registry->awaiting || !sync->stores[0]->merge->has_script ? INT64_MAX : registry->at_ms;
+    if (registry->awaiting || registry->has_left) return INT64_MAX;
+    return twi_message_may_send(sync, NULL, TWI_SENDER_REGISTRY) ? registry->at_ms : INT64_MAX;
 }
 
 void twi_registry_connected(struct twi_registry *registry, int64_t now_ms) {

@@ -183,11 +183,15 @@ static bool set_gauges_aside(struct twi_sync *sync, size_t *count, int64_t now_m
     return false;
 }
 
+bool twi_collect_may_unpark(const struct twi_store *store) {
+    return store->parking.count != 0 && twi_stores_may_take(store) && twi_sync_unsettled(store) < most_unsettled(store);
+}
+
 /* Makes the counters unsent whose store accepts batches again. A flush then collects again for that store. */
 static void unpark(struct twi_sync *sync) {
     for (uint32_t i = 0; i < sync->active.count; i++) {
         struct twi_store *store = sync->active.stores[i];
-        if (!twi_stores_are_due(store) || twi_sync_unsettled(store) >= most_unsettled(store)) continue;
+        if (!twi_collect_may_unpark(store)) continue;
         if (twi_port_unpark(sync->engine, &store->parking, UNPARK_MAX)) continue; /* the others in the next turns */
         if (store->flush.again && twi_ticket_renew_share(&sync->tickets, &store->flush)) twi_waiting_begin_again(sync);
     }

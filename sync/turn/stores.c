@@ -181,10 +181,6 @@ bool twi_stores_may_take(const struct twi_store *store) {
            store->assumed.is_open && store->assumed.unknown_since_ms == 0 && !twi_ledger_is_replaying(&store->ledger);
 }
 
-bool twi_stores_are_due(const struct twi_store *store) {
-    return store->parking.count != 0 && twi_stores_may_take(store);
-}
-
 void twi_stores_open(struct twi_sync *sync, int64_t now_ms) {
     for (uint32_t i = 0; i < sync->active.count; i++) {
         struct twi_store *store = sync->active.stores[i];

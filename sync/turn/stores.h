@@ -32,8 +32,6 @@ void twi_stores_make(struct twi_sync *sync);
 /* Returns whether the store accepts batches now. Then it has a record of this engine, and its server answers.
  * Otherwise items are deferred. */
 bool twi_stores_may_take(const struct twi_store *store);
-/* Returns true if the store has deferred items, and accepts them. */
-bool twi_stores_are_due(const struct twi_store *store);
 /* Opens the stores that have no ledger of this instance, while their connections have room. */
 void twi_stores_open(struct twi_sync *sync, int64_t now_ms);
 void twi_stores_end(struct twi_sync *sync);

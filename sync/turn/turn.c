@@ -65,10 +65,15 @@ static void measure_room(const struct twi_sync *sync, struct twi_connection *con
                                     connection->messages.count + connection->messages.waits;
 }
 
+/* Returns the connection for the store's next batch. While the slot moves, that may be another node's. */
+static struct twi_connection *way_of(const struct twi_store *store) {
+    return store->route.asking ? store->route.asking : store->connection;
+}
+
 /* Sends the batches of one store that are not in flight, while its connection has room. */
 static void turn_send_of(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     twi_check(store->awaited == 0 || store->route.via != NULL || !store->merge->has_script);
-    struct twi_connection *connection = store->route.asking ? store->route.asking : store->connection;
+    struct twi_connection *connection = way_of(store);
     if (!connection || !twi_connection_is_up(connection) || store->route.is_waiting) return;
     if (store->rewind) {
         if (store->awaited) return; /* these replies belong to the old order */
@@ -182,12 +187,13 @@ static int64_t messages_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
 
 /* Returns when a store needs a turn; INT64_MAX if a reply has to come first. */
 static int64_t store_wake_ms(const struct twi_store *store, int64_t now_ms) {
-    const struct twi_connection *connection = store->connection;
+    const struct twi_connection *connection = store->assumed.is_open ? way_of(store) : store->connection;
     if (!connection || !twi_connection_takes(connection) || store->route.is_waiting) return INT64_MAX;
-    if (store->rewind && store->awaited == 0) return now_ms;
-    bool is_behind = !store->assumed.is_open || twi_ledger_is_replaying(&store->ledger);
-    if (is_behind && connection->pipeline.count == 0) return now_ms;
-    return twi_stores_are_due(store) ? now_ms : INT64_MAX;
+    bool replays = twi_ledger_is_replaying(&store->ledger) && store->sent_number < store->ledger.last;
+    bool is_behind = !store->assumed.is_open || replays;
+    bool has_work = store->rewind || (is_behind && connection->pipeline.count == 0);
+    if (has_work && store->awaited == 0) return now_ms;
+    return twi_collect_may_unpark(store) ? now_ms : INT64_MAX;
 }
 
 /* Returns when there are batches to make or to send. */

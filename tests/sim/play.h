@@ -47,6 +47,7 @@ struct sim {
     /* forgets in so many ways that the final sums need not agree: checks only that no count is doubled */
     bool mixed;
     bool rolls_over; /* windows follow each other */
+    bool sleeps;     /* checks after each turn that turns are not requested without end */
     uint32_t timeout_ms, replay_ms, wait_replicas;
     const char *url; /* NULL: redis://sim */
     struct twi_transport transport;
@@ -387,9 +388,20 @@ static void add_something(tw_engine *engine) {
     }
 }
 
+/* What a node has to do is done in some turns of one moment, or it waits for time or for the network. Otherwise a loop
+ * would make turns without end. */
+static void check_sleeps(int node) {
+    struct twi_sync *sync = sim.engines[node].sync;
+    for (int i = 0; twi_driver_find()->wake_ms(sync) <= sim.world.now_ms; i++) {
+        if (i == 200) note_failure("turns are requested without end", node, &sim.engines[node].cells[0]);
+        twi_driver_find()->turn(sync);
+    }
+}
+
 static void turn_node(int node) {
     in_turn = true;
     twi_driver_find()->turn(sim.engines[node].sync);
+    if (sim.sleeps) check_sleeps(node);
     in_turn = false;
     sim.engines[node].turns++;
     sim.engines[node].breaker_seen[sim.engines[node].sync->connections[0]->breaker.state]++;
@@ -450,6 +462,7 @@ static void live(void) {
             for (int n = 0; n < WORLD_NODES; n++)
                 if (!is_settled(n)) note_failure("not settled after the faults stopped", n, &sim.engines[n].cells[0]);
     }
+    for (int n = 0; n < WORLD_NODES; n++) check_sleeps(n);
 }
 
 /* Each node's local = Redis + what was reported: to the unit for each key, or, if Redis forgot, in the sum. */

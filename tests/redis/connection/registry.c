@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 struct wanted {
@@ -95,12 +96,45 @@ static void a_registry_that_cannot_be_written_harms_nothing(void **state) {
     redis_server_destroy(&server);
 }
 
+static int64_t clock_reads;
+
+static int64_t read_counted(void *ctx, int kind) {
+    struct timespec now;
+    (void)ctx;
+    clock_reads++;
+    (void)clock_gettime(kind == TW_CLOCK_WALL ? CLOCK_REALTIME : CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Goal: an engine that closes has left the registry, which then requests no more turns: tw_close() sleeps while it
+ * waits for Redis. Method: a key of a wrong type is refused until the time is over; each turn reads the clock. */
+static void an_engine_that_has_left_makes_few_turns(void **state) {
+    (void)state;
+    struct redis_server server;
+    tw_options options;
+    tw_engine *engine;
+    redis_server_start(&server, NULL);
+    redis_server_ask(&server, "RPUSH", "f:k", "no number", NULL);
+    quick_options(&options, server.url);
+    options.threads = TW_HOST_DRIVEN;
+    options.clock_now_ns = read_counted;
+    assert_status(test_open(&options, &engine), TW_OK);
+    tw_family *family = family_of(engine, "f", TW_WINDOW_FOREVER, 0);
+    assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
+    assert_status(tw_flush(engine, 5000), TW_ERR_REDIS);
+    clock_reads = 0;
+    assert_status(tw_close(engine, 3000), TW_ERR_TIMEOUT);
+    if (clock_reads > 300000) fail_msg("the clock was read %lld times in 3 s", (long long)clock_reads);
+    redis_server_destroy(&server);
+}
+
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(engines_learn_how_many_they_are),
         cmocka_unit_test(a_killed_engine_is_counted_no_more),
         cmocka_unit_test(a_registry_that_cannot_be_written_harms_nothing),
+        cmocka_unit_test(an_engine_that_has_left_makes_few_turns),
     };
     return test_run_side_by_side(tests);
 }

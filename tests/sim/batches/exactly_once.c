@@ -58,9 +58,27 @@ static void each_count_arrives_exactly_once_whatever_fails(void **state) {
     if (count >= 300) assert_int_equal(coverage_gaps(&coverage, count >= 5000), 0);
 }
 
+/* Goal: what a turn leaves to do is done in some turns, or waits for time or for the network. Otherwise a host's loop
+ * would use a whole processor (tw_timeout_ms() would be 0). */
+static void no_turn_is_requested_without_end(void **state) {
+    (void)state;
+    static const char name[] = "sleeps";
+    static uint64_t seeds[SEEDS_MAX];
+    size_t count = test_seeds(name, test_scale(50), seeds, SEEDS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        test_seed_begins(name, seeds[i]);
+        hardship_make(name, seeds[i], false, true);
+        sim.sleeps = true;
+        hardship_play();
+        sim_free();
+        test_seed_ends();
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_count_arrives_exactly_once_whatever_fails),
+        cmocka_unit_test(no_turn_is_requested_without_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

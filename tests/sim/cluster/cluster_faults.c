@@ -38,9 +38,26 @@ static void in_a_cluster_each_count_arrives_once(void **state) {
                   (int)clustered.restored, (int)clustered.ends, (int)clustered.trims);
 }
 
+/* Goal: the same as in exactly_once.c. */
+static void no_turn_is_requested_without_end(void **state) {
+    (void)state;
+    static const char name[] = "sleeps_cluster";
+    uint64_t seeds[SEEDS_MAX];
+    size_t count = test_seeds(name, test_scale(30), seeds, SEEDS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        test_seed_begins(name, seeds[i]);
+        clustered_make(name, seeds[i], false, true);
+        sim.sleeps = true;
+        clustered_play();
+        sim_free();
+        test_seed_ends();
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(in_a_cluster_each_count_arrives_once),
+        cmocka_unit_test(no_turn_is_requested_without_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
