@@ -22,6 +22,7 @@
 #include "sync/batch/reply.h"
 #include "sync/message/pipeline.h"
 #include "sync/turn/send.h"
+#include "sync/turn/settle.h"
 #include "sync/turn/split.h"
 #include "sync/message/active.h"
 #include "sync/message/message.h"
@@ -347,13 +348,26 @@ static bool may_stay(struct twi_connection *connection, const struct twi_node *i
     return !connection->failure.is_there;
 }
 
-static void take_info(struct twi_sync *sync, struct twi_connection *connection, const struct twi_node *info,
+/* A slot may move to this node before any batch has measured its clock. Then the ends of lives would be those of our
+ * clock. */
+static void take_time(struct twi_connection *connection, const struct twi_pending *pending, const struct twi_node *info,
                       int64_t now_ms) {
+    char value[64];
+    info_value(info, "server_time_usec", value, sizeof value);
+    int64_t redis_ms = strtoll(value, NULL, 10) / 1000;
+    if (redis_ms > 0) twi_settle_clock(connection, pending, redis_ms, now_ms);
+}
+
+static void take_info(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *pending,
+                      const struct twi_node *info, int64_t now_ms) {
     twi_check(connection->phase == TWI_GREETING);
     /* INFO may be forbidden. Then the server's state is unknown, and no counts are restored after a wipe. */
     connection->server.may_restore = connection->server.is_seven = false;
     if (!may_stay(connection, info)) return;
-    if (info->type == TWI_NODE_STRING) check_server(sync, connection, info);
+    if (info->type == TWI_NODE_STRING) {
+        check_server(sync, connection, info);
+        take_time(connection, pending, info, now_ms);
+    }
     greeted(sync, connection, now_ms);
 }
 
@@ -369,7 +383,7 @@ void twi_connect_reply(struct twi_sync *sync, struct twi_connection *connection,
         if (error) greeting_refused(connection, pending->command, nodes);
         return;
     case TWI_ROLE: connection->server.role = twi_reply_role(nodes, count); return;
-    case TWI_INFO: take_info(sync, connection, nodes, now_ms); return;
+    case TWI_INFO: take_info(sync, connection, pending, nodes, now_ms); return;
     case TWI_CONFIG: check_config(sync, nodes, count); return;
     default: rewrite_answered(connection, nodes); return;
     }

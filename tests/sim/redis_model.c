@@ -878,15 +878,16 @@ static bool is_live(const struct model_word *words, size_t count) {
 }
 
 static void say_info(struct redis_model *model, struct twi_bytes *reply) {
-    char info[320];
+    char info[400];
     if (!model->policy) {
         say(reply, "-NOPERM this user has no permissions to run the 'info' command\r\n");
         return;
     }
     snprintf(info, sizeof info,
              "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nmaxmemory_policy:%s\r\nrole:%s\r\n"
-             "aof_enabled:1\r\nrun_id:%040d\r\nmaster_replid:%040d\r\n",
-             model->policy, model->is_replica ? "slave" : "master", model->run, model->history);
+             "aof_enabled:1\r\nrun_id:%040d\r\nmaster_replid:%040d\r\nserver_time_usec:%lld\r\n",
+             model->policy, model->is_replica ? "slave" : "master", model->run, model->history,
+             (long long)model->now_ms * 1000);
     say_bulk(reply, info);
 }
 
