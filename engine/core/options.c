@@ -183,6 +183,9 @@ static tw_status check_shared(const tw_options *in) {
                       "merge: with TW_SHARED_BY_FORK (shared) only TW_MERGE_SCRIPT, whose ledger tells the next leader "
                       "which batches were applied");
     if (in->clock_now_ns != NULL) return refuse(in, "clock_now_ns: not with TW_SHARED_BY_FORK (shared)");
+    if (in->audit_interval_ms != 0)
+        return refuse(in, "audit_interval_ms: not with TW_SHARED_BY_FORK (shared); the process that leads calls "
+                          "tw_audit()");
     return TW_OK;
 }
 

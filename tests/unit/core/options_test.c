@@ -313,6 +313,9 @@ static void audit_interval_ms_is_at_least_a_second_and_needs_redis_and_a_thread(
     assert_i64_equal(engine_accepted(options).audit_interval_ms, TW_HOUR);
     options.threads = TW_HOST_DRIVEN;
     assert_engine_refused(options, "audit_interval_ms");
+    options.threads = TW_OWN_THREAD;
+    options.shared = TW_SHARED_BY_FORK;
+    assert_engine_refused(options, "audit_interval_ms");
 }
 
 static void redis_timeout_ms_is_at_most_ten_minutes(void **state) {
