@@ -49,13 +49,14 @@ static tw_status refuse_flush(void) {
                       "Redis: some of it was refused, late or of unknown outcome; on_lost names the keys");
 }
 
-/* TWI_TICKET_OPEN means that not all of it was answered in time. */
+/* TWI_TICKET_OPEN means that not all of it was answered in time, or that the engine was stopped. */
 static enum twi_ticket await_ticket(tw_engine *engine, int64_t deadline_ms) {
     twi_check(engine->life.has_redis);
     uint64_t ticket = twi_flush_take(engine);
     for (uint32_t waits = 0;; waits++) {
         enum twi_ticket state = twi_flush_state(engine, ticket);
-        if (state != TWI_TICKET_OPEN || twi_clock_mono_ms(&engine->clock) >= deadline_ms) return state;
+        bool is_over = twi_clock_mono_ms(&engine->clock) >= deadline_ms || twi_load_acquire(&engine->life.stopped);
+        if (state != TWI_TICKET_OPEN || is_over) return state;
         twi_flush_wait_for_turn(engine, waits);
     }
 }
@@ -63,6 +64,7 @@ static enum twi_ticket await_ticket(tw_engine *engine, int64_t deadline_ms) {
 /* The last reply of Redis shows whether waiting helps. `turns` is how many turns had ended when the call began. */
 static tw_status refuse_late(tw_engine *engine, uint32_t turns) {
     char error[TWI_REPORT_ERROR_MAX];
+    if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     if (twi_flush_has_no_leader(engine, turns)) return twi_refuse(TW_ERR_TIMEOUT, TWI_FLUSH_NO_LEADER);
     twi_report_error_text(&engine->report, error);
     return twi_refuse_with(TW_ERR_TIMEOUT, "timeout_ms: Redis has not acknowledged all of it yet; it stays queued%s%s",
@@ -76,8 +78,7 @@ static bool has_given_up(tw_engine *engine) {
 }
 
 static tw_status answer_flush(tw_engine *engine, enum twi_ticket state, uint32_t turns) {
-    if (state == TWI_TICKET_OPEN)
-        return twi_load_acquire(&engine->life.stopped) ? twi_refuse(TW_ERR_CLOSED, NULL) : refuse_late(engine, turns);
+    if (state == TWI_TICKET_OPEN) return refuse_late(engine, turns);
     bool has_lost = has_given_up(engine);
     return state == TWI_TICKET_DONE && !has_lost ? TW_OK : refuse_flush();
 }
@@ -88,9 +89,7 @@ tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms) {
     tw_status status = twi_guard_may_wait(engine);
     if (status != TW_OK || !engine->life.has_redis) return status;
     uint32_t turns = twi_event_count_value(&engine->turn.ended);
-    enum twi_ticket state = await_ticket(engine, deadline_ms);
-    if (state == TWI_TICKET_OPEN) return refuse_late(engine, turns);
-    return answer_flush(engine, state, turns);
+    return answer_flush(engine, await_ticket(engine, deadline_ms), turns);
 }
 
 /* ---- tw_flush(), answered later ---- */
@@ -322,7 +321,6 @@ static tw_status finish_fetch(struct twi_operation *operation, tw_request *call)
     if (fetching->status == TW_ERR_FULL) return twi_refuse_for(TWI_WHY_FULL);
     if (fetching->status != TW_PENDING)
         return fetching->status < 0 ? twi_refuse(fetching->status, NULL) : fetching->status;
-    if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     bool is_answered = fetching->tries == FETCH_TRIES && !is_late(operation);
     return is_answered ? refuse_key(fetch) : refuse_late(engine, fetch->turns);
 }

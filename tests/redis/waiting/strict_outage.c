@@ -130,6 +130,7 @@ static void within_the_grace_what_is_known_here_decides(void **state) {
 }
 
 struct caller {
+    tw_engine *engine; /* of a flush */
     tw_family *family;
     int64_t slowest_ms;
     tw_status status;
@@ -139,6 +140,23 @@ static void *call_once(void *argument) {
     struct caller *caller = argument;
     int64_t began_ms = own_ms();
     caller->status = tw_acquire(caller->family, tw_str("k"), 1, 1000, NULL);
+    caller->slowest_ms = own_ms() - began_ms;
+    return NULL;
+}
+
+static void *flush_once(void *argument) {
+    struct caller *caller = argument;
+    int64_t began_ms = own_ms();
+    caller->status = tw_flush(caller->engine, 30000);
+    caller->slowest_ms = own_ms() - began_ms;
+    return NULL;
+}
+
+static void *fetch_once(void *argument) {
+    struct caller *caller = argument;
+    int64_t total, began_ms = own_ms();
+    tw_key key = tw_str("k");
+    caller->status = tw_fetch(caller->family, &key, 1, 30000, &total);
     caller->slowest_ms = own_ms() - began_ms;
     return NULL;
 }
@@ -397,11 +415,14 @@ static void stopping_ends_calls_that_wait(void **state) {
     struct caller callers[12];
     pthread_t threads[12];
     strict_begin(&strict, 30000, TW_OUTAGE_FAIL_CLOSED);
+    tw_family *soft = family_of(strict.engine, "soft", TW_WINDOW_FOREVER, 0);
     (void)strict_take(strict.family, "k", 1, 1000, TW_OK);
     redis_server_pause(&strict.server);
+    assert_status(tw_add(soft, tw_str("k"), 1, NULL), TW_OK);
     for (int i = 0; i < 12; i++) {
-        callers[i] = (struct caller){.family = strict.family};
-        assert_int_equal(pthread_create(&threads[i], NULL, call_once, &callers[i]), 0);
+        callers[i] = (struct caller){.engine = strict.engine, .family = i == 1 ? soft : strict.family};
+        void *(*call)(void *) = i == 0 ? flush_once : i == 1 ? fetch_once : call_once;
+        assert_int_equal(pthread_create(&threads[i], NULL, call, &callers[i]), 0);
     }
     test_sleep_ms(50);
     assert_status(tw_stop(strict.engine), TW_OK);
