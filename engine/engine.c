@@ -344,6 +344,10 @@ static tw_status refuse_shared(const tw_options *options) {
 /* The first turn, so that tw_timeout_ms() has a value, and the threads. In a shared engine tw_lead() does that. */
 static tw_status start(tw_engine *engine) {
     uint32_t work = TWI_WORK_AHEAD;
+    if (!twi_thread_is_watched(twi_thread_here())) /* no other thread logs yet */
+        twi_port_log(engine, TW_LOG_INFO, TW_EVENT_START,
+                     "the kernel refuses robust lists (get_robust_list): whether a thread has ended is asked by its "
+                     "number");
     if (engine->life.host_driven && !engine->life.is_shared && twi_turn_take(engine)) {
         twi_turn_run(engine);
         twi_turn_leave(engine);
@@ -393,10 +397,6 @@ static tw_status open_engine(const tw_options *options, const struct twi_replace
         return status;
     }
     enlist(engine);
-    if (!twi_thread_is_watched(twi_thread_here()))
-        twi_port_log(engine, TW_LOG_INFO, TW_EVENT_START,
-                     "the kernel refuses robust lists (get_robust_list): whether a thread has ended is asked by its "
-                     "number");
     *out = engine;
     return TW_OK;
 }

@@ -42,28 +42,35 @@ static void end_line(char line[LINE_BYTES], int level, int event, uint32_t left_
                    needs_help ? remedy_of(event) : "");
 }
 
-void twi_port_log(tw_engine *engine, int level, int event, const char *format, ...) {
-    twi_check(level <= TW_LOG_DEBUG && event > 0);
-    if (engine->options.log_write == NULL) return;
+/* Returns false if the line is left out. Otherwise *left_out is how many of the same event were left out before it. A
+ * process of a shared engine that does not lead may log at its end, while the leader logs. */
+static bool is_written(tw_engine *engine, int event, uint32_t *left_out) {
     struct twi_report *report = &engine->report;
     uint32_t slot = (uint32_t)event % TWI_REPORT_EVENTS;
     int64_t now_ms = twi_clock_mono_ms(&engine->clock);
     /* Each finding of the start is logged once, and several come together. Each audit is one line, and audits lie
      * apart by their interval. */
     bool is_rare = event == TW_EVENT_START || event == TW_EVENT_AUDIT;
-    if (!is_rare && report->logged_ms[slot] != 0 && now_ms - report->logged_ms[slot] < 1000) {
-        report->left_out[slot]++;
-        return;
-    }
+    twi_lock(&report->lock);
+    bool written = is_rare || report->logged_ms[slot] == 0 || now_ms - report->logged_ms[slot] >= 1000;
+    *left_out = report->left_out[slot];
+    report->left_out[slot] = written ? 0 : *left_out + 1;
+    if (written) report->logged_ms[slot] = now_ms != 0 ? now_ms : 1;
+    twi_unlock(&report->lock);
+    return written;
+}
+
+void twi_port_log(tw_engine *engine, int level, int event, const char *format, ...) {
+    twi_check(level <= TW_LOG_DEBUG && event > 0);
+    uint32_t left_out;
+    if (engine->options.log_write == NULL || !is_written(engine, event, &left_out)) return;
     char text[LINE_BYTES] = "";
     va_list arguments;
     va_start(arguments, format);
     (void)vsnprintf(text, TEXT_BYTES, format, arguments);
     va_end(arguments);
     twi_port_printable(text);
-    end_line(text, level, event, report->left_out[slot]);
-    report->left_out[slot] = 0;
-    report->logged_ms[slot] = now_ms != 0 ? now_ms : 1;
+    end_line(text, level, event, left_out);
     TWI_PROBE3(log, level, event, text);
     twi_host_log(engine, level, event, text);
 }

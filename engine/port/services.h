@@ -16,7 +16,8 @@ void twi_stat_set(tw_engine *engine, size_t offset, int64_t value);
 void twi_stat_raise(tw_engine *engine, size_t offset, int64_t value); /* sets a statistic to its greatest value */
 
 /* Calls log_write, at most once a second for each event. The next line has the number of lines that were left out.
- * Findings of the checks at the start are not limited. Only the owner of the turn calls it. */
+ * Findings of the checks at the start are not limited. One thread of a process at a time calls it: the owner of the
+ * turn, and tw_open() and tw_close() when no turn is made here. */
 void twi_port_log(tw_engine *engine, int level, int event, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
