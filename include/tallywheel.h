@@ -4,7 +4,7 @@
  * after them have everything else. docs/OPTIONS.md explains each option at length, docs/LIMITS.md
  * explains limits, and docs/KEYS.md describes the keys in Redis.
  *
- *   ENGINE    owns memory, clock and threads. There is one in a process.
+ *   ENGINE    owns memory, clock and threads. Normally there is one in a process.
  *   FAMILY    is a set of counters with one window, one template of names in Redis and one policy.
  *   COUNTER   is the count of one key (any bytes) in one window of a family.
  *   VIEW      is the count as this process knows it. It is the sum of its own adds and of what
@@ -142,9 +142,9 @@ static inline tw_key tw_str(const char *text) {
 /* ==== 2. Statuses ============================================================================ */
 
 /** The result of a call. 0 means success. A positive status is a result that is no error. A
- *  negative status is an error. With -1 to -99 nothing has changed. With -100 and below the outcome
- *  is unknown, or only a part was done, as the comment of each call describes. The numbers never
- *  change. */
+ *  negative status is an error. With -1 to -99 nothing has changed, unless the comment of the call
+ *  says otherwise (calls for many items). With -100 and below the outcome is unknown, or only a
+ *  part was done, as the comment of each call describes. The numbers never change. */
 typedef int tw_status;
 enum tw_status_number {
     TW_OK = 0,
@@ -156,7 +156,8 @@ enum tw_status_number {
     TW_ERR_KEY = -1,     /* the key has size 0, exceeds TW_KEY_SIZE_MAX, has a reserved name, or
                             has no field */
     TW_ERR_OPTIONS = -2, /* an option or argument is refused; error_text names the option */
-    TW_ERR_FULL = -3,    /* there is no memory for a new key, and the family rejects new keys */
+    TW_ERR_FULL = -3,    /* there is no memory for a new key, and the family rejects new keys; or
+                            there is no memory to begin the window, whatever on_full is */
     TW_ERR_MEMORY = -4,  /* the system gave no memory */
     TW_ERR_RANGE = -5,   /* the delta or the sum is out of range */
     TW_ERR_LATE = -6,    /* the window accepts no more counts, or can no longer be read */
@@ -177,7 +178,9 @@ enum tw_status_number {
  * A WAITING CALL waits for Redis, for redis_timeout_ms at most. It returns TW_ERR_MODE in a
  * host-driven engine, in a hook and inside tw_enter(). Its form that ends in _async does not.
  * TW_ERR_BUSY means that calls_max other calls were under way during all of the time. After
- * tw_stop() it returns TW_ERR_TIMEOUT if Redis may have executed it, otherwise TW_ERR_CLOSED. */
+ * tw_stop() it returns TW_ERR_TIMEOUT if Redis may have executed it, otherwise TW_ERR_CLOSED. In a
+ * shared engine it also returns TW_ERR_OPTIONS if this process cannot read the files of
+ * redis_tls_*. */
 
 /** The name of a status, for example "TW_ERR_FULL". Returns "TW_STATUS_UNKNOWN" for a number that
  *  is no status, and never NULL. */
@@ -201,6 +204,8 @@ TW_API void tw_options_init_sized(tw_options *options, size_t size);
  *    TW_OK
  *    TW_ERR_OPTIONS  an option is refused; error_text names the field
  *    TW_ERR_MEMORY   there was no memory, or no thread could be started
+ *    TW_ERR_MODE     root, while another user shares an engine, and TW_OWN_THREAD without `shared`
+ *                    (chapter 18)
  *    TW_ERR_REDIS    redis_url is set, and the library was built without Redis */
 TW_API tw_status tw_open(const tw_options *options, tw_engine **engine);
 
@@ -216,8 +221,8 @@ TW_API void tw_family_options_init_sized(tw_family_options *options, size_t size
  *  Returns:
  *    TW_OK
  *    TW_ERR_OPTIONS  an option is refused; error_text names the field
- *    TW_ERR_MEMORY
- *    TW_ERR_CLOSED */
+ *    TW_ERR_MODE     a shared engine, after the first fork
+ *    TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED */
 TW_API tw_status tw_family_open(tw_engine *engine, const tw_family_options *options,
                                 tw_family **family);
 
@@ -233,7 +238,8 @@ TW_API tw_status tw_family_open(tw_engine *engine, const tw_family_options *opti
  *    TW_OVERFLOWED  the table is full. The delta counts in the overflow counter, whose view is
  *                   *view
  *    TW_ERR_RANGE   the delta or the sum is out of range
- *    TW_ERR_FULL    the table is full, and the family rejects new keys
+ *    TW_ERR_FULL    the table is full, and the family rejects new keys; or there is no memory to
+ *                   begin the window, whatever on_full is
  *    general errors */
 TW_API tw_status tw_add(tw_family *family, tw_key key, int64_t delta, int64_t *view);
 
@@ -259,7 +265,7 @@ TW_API tw_status tw_get(tw_family *family, tw_key key, int64_t *view);
  *    TW_PENDING    hard families with Redis: try again after verdict->retry_after_ms
  *    TW_ERR_RANGE  n or limit is negative or out of range
  *    TW_ERR_FULL   the table is full, and on_full_limit denies new keys
- *    TW_ERR_MODE   strict families only, see A WAITING CALL
+ *    TW_ERR_MODE   a family of TW_KIND_DISTINCT; strict families: see A WAITING CALL
  *    general errors */
 TW_API tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit,
                             tw_verdict *verdict);
@@ -275,9 +281,9 @@ TW_API tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t li
  *    TW_OK
  *    TW_ERR_LATE   the window can no longer be read here
  *    TW_ERR_MODE   a moment other than TW_NOW in a family of TW_WINDOW_FROM_FIRST; inside two
- *                  visitors
+ *                  visitors; a family of TW_SHAPE_GCRA
  *    TW_ERR_RANGE  the moment is not in the years 1000 to 9998
- *    TW_ERR_CLOSED, TW_ERR_FORKED */
+ *    TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED */
 TW_API tw_status tw_each(tw_family *family, int64_t unix_ms,
                          bool (*visit)(void *ctx, const tw_count *count), void *ctx);
 
@@ -336,8 +342,9 @@ enum tw_threads {
 /** Whether forked processes share an engine (tw_lead()). */
 enum tw_shared {
     TW_SHARED_NO = 0,     /* a child's engine starts as a new instance */
-    TW_SHARED_BY_FORK = 1 /* children count in the engine of their parent. Not with redis_url or
-                             clock_now_ns */
+    TW_SHARED_BY_FORK = 1 /* children count in the engine of their parent. Not with clock_now_ns,
+                             audit_interval_ms, redis+cluster:// or a merge other than
+                             TW_MERGE_SCRIPT */
 };
 
 /** How counts are merged into Redis. Only the script keeps promise P2. */
@@ -367,10 +374,11 @@ enum tw_lost {
 };
 
 /** Log events. The numbers never change, and a new event gets a new number. A line ends with its
- *  event and with what to do: "... [TW-E012: give Redis what the line names; ...]". docs/WATCH.md
- *  has a table of all events. */
+ *  event. A warning or an error also ends with what to do: "... [TW-E012: give Redis what the line
+ *  names; ...]". docs/WATCH.md has a table of all events. */
 enum tw_event {
-    TW_EVENT_MEMORY = 1,           /* less than a fifth of memory_bytes_max is usable */
+    TW_EVENT_MEMORY = 1,           /* less than a fifth of the memory that is in no memory_share is
+                                      usable */
     TW_EVENT_CLOCK = 2,            /* the wall clock leapt, or was set back */
     TW_EVENT_STALL = 3,            /* a thread delays reclamation */
     TW_EVENT_BARRIER = 4,          /* membarrier(2) is refused, for example by a sandbox that was
@@ -383,7 +391,7 @@ enum tw_event {
     TW_EVENT_ROLLBACK = 14,        /* Redis lost acknowledged batches */
     TW_EVENT_IDENTITY = 15,        /* two engines have one identity, or a ledger disappeared */
     TW_EVENT_START = 16,           /* a check at the start, or redis_timeout_ms is too short */
-    TW_EVENT_LOST = 17,            /* counts were given up */
+    TW_EVENT_LOST = 17,            /* calls of unknown outcome could not be undone before the end */
     TW_EVENT_REWRITE = 18,         /* Redis should rewrite its append-only file after a loss */
     TW_EVENT_REGRESSION = 19,      /* a key has less than was acknowledged, for an unknown reason */
     TW_EVENT_UNCERTAIN = 20,       /* without the script: counts were sent again that Redis may have
@@ -391,7 +399,8 @@ enum tw_event {
     TW_EVENT_REPLICAS = 21,        /* fewer replicas than wait_replicas have acknowledged data */
     TW_EVENT_AUDIT = 22,           /* findings of an audit (audit_interval_ms) */
     TW_EVENT_CLOSED = 23,          /* a window, or late counts in one, was reported to no hook */
-    TW_EVENT_LATE = 24,            /* counts by event time came too late, and lateness_ms is 0 */
+    TW_EVENT_LATE = 24,            /* counts by event time came too late, and lateness_ms is 0; or
+                                      distinct counts came to Redis after the end of their window */
     TW_EVENT_TLS = 25,             /* TLS was refused, certificates were read again, or
                                       redis_tls_insecure is set */
     TW_EVENT_SPLIT = 26,           /* a cluster slot lost a ledger, but not all of its keys; or the
@@ -419,7 +428,8 @@ struct tw_options {
     void *clock_ctx;
 
     /* Log lines. `level` is an enum tw_log, `event` an enum tw_event. The function is called by one
-     * thread at a time, and from turns only. The text never contains a password. */
+     * thread at a time: in turns, and in tw_open() and tw_close(). The text never contains a
+     * password. */
     void (*log_write)(void *ctx, int level, int event, const char *text);
     void *log_ctx;
 
@@ -439,9 +449,10 @@ struct tw_options {
     uint32_t sync_interval_ms; /* how long a count may wait before it is sent. 1..60000, default
                                   100. tw_flush() and tw_close() do not wait for it */
     uint32_t redis_timeout_ms; /* time for one reply, or for one call that waits. 1..600000. To
-                                  connect, ten times as long. Default (0): four measured round
-                                  trips, at least 100 ms, at most 2 s. Replies to counts have more
-                                  time if measurements of the link show the need (OPTIONS) */
+                                  connect, up to ten times as long. Default (0): 100 ms, and for
+                                  calls that wait four measured round trips, at least 100 ms, at
+                                  most 2 s (1 s until measured). Replies to counts have more time
+                                  if measurements of the link show the need (OPTIONS) */
 
     /* Acknowledged counts are kept for this time, and in this many bytes, to be sent again to a
      * Redis that lost them. */
@@ -463,7 +474,8 @@ struct tw_options {
                                   of the outage are sent. Default 200,000 */
 
     /* If not 0, a separate thread calls tw_audit() at this interval. TW_HOUR is a good choice. At
-     * least 1000. Not with TW_HOST_DRIVEN. */
+     * least 1000. Needs a redis_url. Not with TW_HOST_DRIVEN or TW_SHARED_BY_FORK: there the host
+     * calls tw_audit(), in the process that leads. */
     uint32_t audit_interval_ms;
 
     uint32_t retry_max_ms;     /* the longest time between two tries while Redis is unreachable.
@@ -529,8 +541,8 @@ enum tw_full_limit { TW_FULL_LIMIT_ADMIT = 0, TW_FULL_LIMIT_DENY = 1 };
 
 /** Flags of on_window_closed. */
 enum tw_closed {
-    TW_CLOSED_PARTIAL = 1, /* before the window's end: the engine or family closes, and others may
-                              still count */
+    TW_CLOSED_PARTIAL = 1, /* before the end of the window or of lateness_ms: the engine or family
+                              closes, and others may still count */
     TW_CLOSED_LOCAL = 2,   /* Redis did not acknowledge everything (also if some of it was given up,
                               see on_lost), or some totals could not be fetched */
     TW_CLOSED_AGAIN = 4    /* TW_CLOSED_BY_ONE: reported before, and that report was not complete.
@@ -568,7 +580,9 @@ enum tw_limit_shape {
     TW_SHAPE_SLIDING = 1, /* about `limit` units in any stretch of one window's length. This is an
                              estimate, exceeded by at most limit / sub_windows. Strict with Redis:
                              exact */
-    TW_SHAPE_GCRA = 2     /* a bucket that empties evenly: `limit` in window_ms, `burst` at once */
+    TW_SHAPE_GCRA = 2     /* a bucket that empties evenly: `limit` in window_ms, `burst` at once.
+                             It has no counts: calls that add to one, read one or list them return
+                             TW_ERR_MODE */
 };
 
 /** How limits decide while Redis is unreachable. */
@@ -581,7 +595,8 @@ enum tw_outage {
     TW_OUTAGE_CLOSED = TW_OUTAGE_FAIL_CLOSED
 };
 
-/** The result of a strict call when calls_max calls are under way, which is no outage. */
+/** The result of a strict call, or of tw_hold() with Redis, when calls_max calls are under way,
+ *  which is no outage. */
 enum tw_busy {
     TW_BUSY_REFUSE = 0,   /* TW_ERR_BUSY */
     TW_BUSY_AS_OUTAGE = 1 /* on_outage decides */
@@ -608,11 +623,11 @@ struct tw_family_options {
     int64_t earliness_ms; /* how far ahead of the time tw_add_at() may open windows; default one
                               window */
     int64_t history_ms;   /* how long a closed window can be read in this process; default one
-                              window; or TW_NONE */
+                              window (window_ms); or TW_NONE */
 
     /* Redis */
-    int64_t retention_ms;  /* how long Redis keeps a window after its end. Default the greater of
-                              24 h and one window; at least one window */
+    int64_t retention_ms;  /* how long Redis keeps an aligned or calendar window after its end.
+                              Default the greater of 24 h and one window; at least one window */
     const char *redis_key; /* template of the names: %k is the key (exactly once), %n the name,
                               %Y %m %d %H %M %S the start of the window, %% a percent sign. {%t}
                               before %k is a hash tag of Redis Cluster. Default "%n:%k" and a
@@ -628,7 +643,8 @@ struct tw_family_options {
     uint32_t on_full_limit; /* enum tw_full_limit */
 
     /* Called for each window that has counts, as soon as it accepts no more counts and Redis has
-     * acknowledged all of it. `flags` are enum tw_closed. Return false to be called again later. */
+     * acknowledged all of it, or a minute later (TW_CLOSED_LOCAL). `flags` are enum tw_closed.
+     * Return false to be called again later. */
     bool (*on_window_closed)(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms,
                              uint32_t flags);
     void *closed_ctx;
@@ -671,7 +687,8 @@ struct tw_family_options {
                              Default 1: the estimate from two windows. Above 1 the family's windows
                              are window_ms / sub_windows long (rounded up to a ms) for all calls and
                              hooks */
-    uint32_t on_busy;     /* enum tw_busy: strict families, when calls_max calls are under way */
+    uint32_t on_busy;     /* enum tw_busy: strict families, and tw_hold() with Redis, when calls_max
+                             calls are under way */
 };
 #define TW_SUB_WINDOWS_MAX 64
 
@@ -685,7 +702,7 @@ struct tw_family_options {
  *                    given up since the last flush. on_lost was called for them
  *    TW_ERR_TIMEOUT  some counts are not acknowledged yet; they will still be sent
  *    TW_ERR_MODE     called inside a function of your own or inside tw_enter()
- *    TW_ERR_CLOSED */
+ *    TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED */
 TW_API tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms);
 
 /** Waits until this engine is ready to decide on limits with Redis. It is ready when Redis has
@@ -697,11 +714,11 @@ TW_API tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms);
  *    TW_OK           without Redis at once
  *    TW_ERR_TIMEOUT  not ready yet
  *    TW_ERR_MODE     called inside a function of your own or inside tw_enter()
- *    TW_ERR_CLOSED */
+ *    TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED */
 TW_API tw_status tw_ready(tw_engine *engine, uint32_t timeout_ms);
 
-/** From now on calls that count return TW_ERR_CLOSED, and calls that wait end. It is safe while
- *  other calls are running. A shared engine stops for all processes.
+/** From now on calls that count or read return TW_ERR_CLOSED, and calls that wait end. It is safe
+ *  while other calls are running. A shared engine stops for all processes.
  *  Returns TW_OK, or TW_ERR_MODE in a process that does not lead a shared engine (tw_lead()). */
 TW_API tw_status tw_stop(tw_engine *engine);
 
@@ -715,7 +732,7 @@ TW_API tw_status tw_stop(tw_engine *engine);
  *                 of this process that wait
  *    TW_ERR_MODE  the engine has its own thread; or called inside a function of your own or inside
  *                 tw_enter()
- *    TW_ERR_CLOSED */
+ *    TW_ERR_MEMORY, TW_ERR_CLOSED */
 TW_API tw_status tw_turn(tw_engine *engine);
 
 /** The descriptor to wait on for tw_turn(), for reading only. Every host-driven engine has one,
@@ -748,8 +765,8 @@ TW_API tw_family *tw_family_find(tw_engine *engine, const char *name);
  *  history_ms does not bring back windows that are already freed.
  *  If on_window_closed or closed_ctx changes, the call waits until a running call of the old hook
  *  has returned, except inside that hook. After that the old closed_ctx may be freed.
- *  Returns TW_OK. TW_ERR_OPTIONS means that nothing changed, as does TW_ERR_MODE in a shared engine
- *  after the first fork. */
+ *  Returns TW_OK. Nothing changed with TW_ERR_OPTIONS, TW_ERR_MEMORY, TW_ERR_CLOSED, and
+ *  TW_ERR_MODE (a shared engine after the first fork). */
 TW_API tw_status tw_family_set(tw_family *family, const tw_family_options *options);
 
 /** Closes the family in the background: its unsent counts are sent, its windows are reported to
@@ -814,7 +831,7 @@ TW_API tw_status tw_add_many_at(tw_family *family, const tw_key *keys, const int
  *  Returns:
  *    TW_OK
  *    TW_ERR_EARLY  further ahead than earliness_ms; nothing was changed
- *    TW_ERR_MODE   the family has other windows
+ *    TW_ERR_MODE   the family has other windows or TW_SHAPE_GCRA
  *    TW_ERR_RANGE  not in the years 1000 to 9998
  *    TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED */
 TW_API tw_status tw_close_until(tw_family *family, int64_t unix_ms);
@@ -924,12 +941,12 @@ struct tw_count {
  *  longer keys, and up to 8 times that if many threads overflow at once. It is allocated when a
  *  window overflows for the first time (in large windows before memory is full), and freed with the
  *  window. It is a part of memory_bytes_max and of memory_share. Some memory is reserved for it: a
- *  128th of a memory_bytes_max of at least 16 MiB (at most 2 MiB), and an eighth of a memory_share
- *  of at least 64 KiB (at most 128 KiB). With less memory the sketch is smaller and finds fewer
- *  keys. A window that overflows when no memory is left has no sketch
- *  (tw_stats.overflow_sketches_refused). In a TW_WINDOW_FROM_FIRST family, keys without a counter
- *  have no window of their own: they are shown with their counts in this and the previous calendar
- *  window.
+ *  128th (at most 2 MiB) of a memory_bytes_max of at least 16 MiB (with Redis, of at least 19 MiB),
+ *  and an eighth (at most 128 KiB) of a memory_share of at least 64 KiB. With less memory the
+ *  sketch is smaller and finds fewer keys. A window that overflows when no memory is left has no
+ *  sketch (tw_stats.overflow_sketches_refused). In a TW_WINDOW_FROM_FIRST family, keys without a
+ *  counter have no window of their own: they are shown with their counts in this and the previous
+ *  calendar window.
  *  Cost: this thread looks at every counter of the window, in pieces of at most 2048 counters. It
  *  delays the reuse of memory for one piece at most (inside tw_enter(), for the whole walk). No
  *  other thread waits. It allocates memory outside memory_bytes_max and frees it before it returns:
@@ -940,7 +957,7 @@ struct tw_count {
  *    TW_ERR_RANGE   n is out of range, or the moment is not in the years 1000 to 9998
  *    TW_ERR_LATE    the window can no longer be read here
  *    TW_ERR_MODE    a moment other than TW_NOW in a family of TW_WINDOW_FROM_FIRST; a family of
- *                   TW_SHAPE_GCRA
+ *                   TW_SHAPE_GCRA; inside two visitors
  *    TW_ERR_MEMORY  `visit` was not called
  *    TW_ERR_CLOSED, TW_ERR_FORKED */
 TW_API tw_status tw_top(tw_family *family, size_t n, int64_t unix_ms,
@@ -1024,8 +1041,8 @@ TW_API tw_status tw_distinct_get_at(tw_family *family, tw_key key, int64_t unix_
  *  subject is copied.
  *  Returns:
  *    TW_OK         also if this process knows no field of the subject
- *    TW_ERR_KEY    no key can have this subject, because it is empty, too long or a reserved name
- *    TW_ERR_MODE   not a family of TW_REDIS_HASH
+ *    TW_ERR_KEY    the subject is empty or too long; with `fields` also: it is a reserved name
+ *    TW_ERR_MODE   not a family of TW_REDIS_HASH; without `fields` also: inside two visitors
  *    TW_ERR_LATE   the window can no longer be read here
  *    TW_ERR_RANGE  the moment is not in the years 1000 to 9998
  *    TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED */
@@ -1047,7 +1064,7 @@ TW_API tw_status tw_each_field(tw_family *family, tw_key subject, int64_t unix_m
  *  it before it returns: 40 bytes a field, and the fields.
  *  Returns:
  *    TW_OK           also if Redis has no such hash
- *    TW_ERR_KEY      in the same cases as tw_each_field()
+ *    TW_ERR_KEY      the subject is empty, a reserved name, or too long for its first field
  *    TW_ERR_MODE     not a family of TW_REDIS_HASH; or see A WAITING CALL
  *    TW_ERR_RANGE    the moment is not in the years 1000 to 9998
  *    TW_ERR_REDIS    Redis is not configured, is unreachable or refused; or another type is stored
@@ -1165,7 +1182,8 @@ struct tw_verdict {
  *                       TW_DENIED with final = 0 has one of three causes:
  *                       - n is more than the number of units that are left.
  *                       - The units that are left belong to an engine that died.
- *                       - Redis is unreachable (outage_grace_ms), and the lease is spent.
+ *                       - Redis is unreachable (outage_grace_ms), and the lease is spent, or
+ *                         on_outage is TW_OUTAGE_FAIL_CLOSED.
  *                       A call with a smaller limit than that of the lease first sends the lease
  *                       back. The admitted units never exceed the greatest limit that was in force
  *                       at an admission.
@@ -1196,10 +1214,11 @@ TW_API tw_status tw_acquire_some(tw_family *family, tw_key key, int64_t n_max, i
 
 /** Repeats tw_acquire() until the units are admitted or the time is over. Between two tries the
  *  thread sleeps until retry_after_ms is over, until a tw_refund() in this process, or for 100 ms,
- *  whichever comes first. Waiting threads have no queue, so a thread that came later may be served
- *  first. If n is above the limit, the denial ends the wait at once. A `final` denial (reported by
- *  Redis at most a second ago) also ends the wait. But if the window ends within the time, the
- *  call waits for the next window.
+ *  whichever comes first. After TW_PENDING the end of a turn wakes the thread, and a refund does
+ *  not. Waiting threads have no queue, so a thread that came later may be served first. If n is
+ *  above the limit, the denial ends the wait at once. A `final` denial (reported by Redis at most a
+ *  second ago) also ends the wait. But if the window ends within the time, the call waits for the
+ *  next window.
  *  Returns the same as tw_acquire(), and
  *    TW_DENIED, TW_PENDING  the result of the last try
  *    TW_ERR_MODE            host-driven engine, hook, or tw_enter()
@@ -1226,13 +1245,14 @@ typedef struct tw_claim {
  *  Cost: two calls of tw_acquire() for each claim.
  *  Returns the same as tw_acquire() for the claim that decided, and
  *    TW_ERR_RANGE  also: no claim, or more than TW_CLAIMS_MAX
- *    TW_ERR_MODE   a family whose limit is strict */
+ *    TW_ERR_MODE   a strict family with Redis; a family of TW_KIND_DISTINCT */
 TW_API tw_status tw_acquire_all(const tw_claim *claims, size_t count, tw_verdict *verdict);
 
 /** Gives back `n` units that were admitted in the window that began at `window_start_ms`
  *  (verdict->window_start_ms), for example after a cancelled order. n = 0 does nothing. Units of a
  *  window that has ended are not added to the next one. The count does not fall below 0 if this
- *  process knows all of it: without Redis, and after Redis has reported the key's total.
+ *  process knows all of it: without Redis, and after Redis has reported the key's total. Strict
+ *  limits with Redis have no such check.
  *  Cost: same as tw_acquire(), and a system call if a thread sleeps in tw_acquire_wait().
  *  Returns:
  *    TW_OK
@@ -1292,13 +1312,15 @@ TW_API tw_status tw_lease_stranded(tw_family *family, const char *instance, int6
 /** Tells the first caller for a key and window from all later callers.
  *    first  becomes true for the first caller. It is forgotten together with the window
  *  The key's count becomes 1.
- *  Without Redis, and in strict families (A WAITING CALL), exactly one caller is first. A caller
- *  whose reply was lost may call again, and is still the first. In soft families with Redis the
- *  call decides by the counts that this process knows, and then sends its own. So callers in two
- *  processes may both be first, if both call before either process knows of the other (one
- *  sync_interval_ms, or an outage). While Redis is unreachable, on_outage decides in strict
- *  families: LOCAL is the same as soft; with FAIL_OPEN every caller is first; FAIL_CLOSED returns
- *  TW_ERR_REDIS or TW_ERR_TIMEOUT.
+ *  Without Redis, and in strict families (A WAITING CALL), exactly one caller is first. If a reply
+ *  is lost, the call repeats its request within its time, and is still the first. After
+ *  TW_ERR_TIMEOUT, until the mark is undone, no caller is the first. In soft families with Redis
+ *  the call decides by the counts that this process knows, and then sends its own. So callers in
+ *  two processes may both be first, if both call before either process knows of the other (one
+ *  sync_interval_ms, or an outage).
+ *  While Redis is unreachable, on_outage decides. LOCAL and SHARE decide by the counts known here.
+ *  With FAIL_OPEN every caller is first, and the count may exceed 1. With FAIL_CLOSED no caller is
+ *  first in soft families, and strict families return TW_ERR_REDIS or TW_ERR_TIMEOUT.
  *  Families: counters of TW_SHAPE_FIXED, soft or strict; without Redis also hard ones.
  *  Returns:
  *    TW_OK           also with TW_FULL_LIMIT_ADMIT and a full table: first is then true
@@ -1416,10 +1438,11 @@ TW_API tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t li
  *  Returns:
  *    TW_OK                 sold, by this call or by an earlier one
  *    TW_ERR_LATE           the units have returned, because the reservation was cancelled or has
- *                          expired. This is final
+ *                          expired or, without Redis, because its family was closed. This is final
  *    TW_ERR_UNKNOWN_TOKEN  malformed; of another engine or Redis; or ended more than a day ago
  *    TW_ERR_TIMEOUT        perhaps done, call again
- *    TW_ERR_REDIS, TW_ERR_MODE, TW_ERR_CLOSED, TW_ERR_FORKED  same as tw_reserve() */
+ *    TW_ERR_REDIS, TW_ERR_MODE, TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED
+ *                          same as tw_reserve() */
 TW_API tw_status tw_reserve_confirm(tw_engine *engine, const char *token);
 
 /** Gives the units back.
@@ -1458,12 +1481,13 @@ TW_API tw_status tw_reserve_cancel(tw_engine *engine, const char *token);
  *    general errors */
 TW_API tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict);
 
-/** Releases a slot: one less is in use.
+/** Releases a slot: one less is in use. With Redis it is A WAITING CALL, which may last for twice
+ *  redis_timeout_ms.
  *  Returns:
  *    TW_OK         also while Redis is unreachable: the slot is free there within 15 s
  *    TW_ERR_RANGE  this process uses no slot of this key; nothing changed. If many threads use the
  *                  key, one release too many may stay unnoticed while another one is running
- *    TW_ERR_MODE   wrong family
+ *    TW_ERR_MODE   wrong family; a shared engine with Redis; with Redis see A WAITING CALL
  *    general errors */
 TW_API tw_status tw_hold_release(tw_family *family, tw_key key);
 
@@ -1485,6 +1509,7 @@ TW_API tw_status tw_hold_release(tw_family *family, tw_key key);
  * Words          The family's options: from-first, shadow, mode=soft|hard|strict,
  *                shape=fixed|sliding|gcra, burst=N, sub-windows=N,
  *                outage=local|fail-open|fail-closed|share, busy=refuse|outage. Each at most once.
+ *                All lines of a family and window must have the same words.
  * Text           In keys, \\ \* \t \n \xHH are bytes. Blanks separate words. A # at the beginning
  *                of a word starts a comment. The last line ends with a newline, too.
  * Bounds         4 MiB; 100,000 limits; 256 families and windows (of all reloads together).
@@ -1500,18 +1525,18 @@ typedef struct tw_limited tw_limited;
 /** Reads the file and opens the families that it names.
  *  Cost: reads a file, and needs memory of its size and that of the families.
  *    error_text  becomes "FILE:LINE: " and the error; or NULL
- *  Returns TW_OK, or TW_ERR_OPTIONS, TW_ERR_MEMORY, TW_ERR_CLOSED, which mean that nothing changed.
- */
+ *  Returns TW_OK, or TW_ERR_OPTIONS, TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED, or TW_ERR_MODE (a
+ *  shared engine after the first fork), which mean that nothing changed. */
 TW_API tw_status tw_limits_open(tw_engine *engine, const char *path, char *error_text,
                                 size_t error_size, tw_limits **limits);
 
 /** Reads the file again. From then on all of it applies. After an error all earlier limits still
  *  apply. Calls that run meanwhile do not wait, and each sees either the old limits or the new
  *  ones.
- *  The words of a line (shadow, outage, burst) change family by family, a moment before the limits.
- *  If the reload fails, they change back. It is an error if a family that was in the file has no
- *  line any more, or if a family and window gets another mode or shape. Replace the file with
- *  rename(), so that the engine never reads a half-written file.
+ *  The words of a line (shadow, outage, burst, busy) change family by family, a moment before the
+ *  limits. If the reload fails, they change back. It is an error if a family that was in the file
+ *  has no line any more, or if a family and window gets another mode, shape, from-first or
+ *  sub-windows. Replace the file with rename(), so that the engine never reads a half-written file.
  *  Cost: same as tw_limits_open(). It may wait some microseconds for running lookups.
  *  Returns the same as tw_limits_open(), and TW_PENDING, which means that another thread is
  *  reloading and that nothing was done. */
@@ -1547,8 +1572,8 @@ TW_API tw_status tw_limited_find(tw_limited *limited, tw_key key, tw_family **fo
 
 /** Closes the families and frees the rest. NULL is allowed and does nothing. Call it before
  *  tw_close(). No call with `limits`, or with a handle found in it, may be running or follow.
- *  Returns TW_OK, or TW_ERR_MODE inside a function of your own, which means that nothing was done.
- */
+ *  Returns TW_OK, or TW_ERR_MODE inside a function of your own or in a shared engine after the
+ *  first fork, which means that nothing was done. */
 TW_API tw_status tw_limits_close(tw_limits *limits);
 
 /* ==== 14. Statistics and metrics ============================================================= */
@@ -1631,7 +1656,7 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
       "units granted beyond a hard limit because Redis forgot grants, as far as they were " \
       "reported to this engine") \
     X(ask_active, gauge, "calls that wait for Redis now (strict limits, locks)") \
-    X(ask_calls, counter, "calls that waited for Redis") \
+    X(ask_calls, counter, "requests of calls that wait for Redis, also those that were not sent") \
     X(ask_ms, counter, "how long they waited, all together") \
     X(ask_connects, counter, "connections made for them") \
     X(ask_timeouts, counter, "tries without a reply in time") \
@@ -1734,14 +1759,16 @@ enum tw_metrics { TW_METRICS_PROMETHEUS = 0, TW_METRICS_OPENMETRICS = 1 };
  *  After the engine's figures come those of each family whose limit was used, with the label
  *  {family="NAME"}: tallywheel_family_limit_admitted, _denied, _near, _shadow_denied. These are
  *  counters with the meaning of tw_stats, and begin at 0 when the family is opened. Soft families
- *  with Redis whose windows end also have a histogram, tallywheel_family_limit_overshoot_ratio. It
- *  shows for counters that came near their limit here (at most 1024 at a time) by which part of the
- *  limit all engines together had exceeded it at the end of the window. 0.01 is 1 %. If calls named
- *  several limits, it uses the greatest one. Counts of tw_add() are included.
+ *  with Redis and aligned or calendar windows also have a histogram,
+ *  tallywheel_family_limit_overshoot_ratio. It shows for counters that came near their limit here
+ *  (at most 1024 at a time) by which part of the limit all engines together had exceeded it at the
+ *  end of the window. 0.01 is 1 %. If calls named several limits, it uses the greatest one. Counts
+ *  of tw_add() are included.
  *  Returns:
  *    TW_OK
  *    TW_DENIED       `write` returned false
  *    TW_ERR_OPTIONS  unknown format; `write` was not called
+ *    TW_ERR_MODE     same as tw_stats_read(); `write` was not called
  *    TW_ERR_MEMORY   `write` was not called */
 TW_API tw_status tw_metrics_write(tw_engine *engine, uint32_t format,
                                   bool (*write)(void *ctx, const char *text, size_t size),
@@ -1884,7 +1911,8 @@ static inline tw_status tw_audit(tw_engine *engine, const tw_audit_options *opti
  *                have arrived, and then looks at the clock.
  * Memory         Keys and tokens are copied. totals and visit_ctx must stay valid until the result.
  *                A visitor is called just before `done`, by the same thread. After some calls no
- *                more memory is allocated (for keys of up to 256 bytes, except fetches).
+ *                more memory is allocated if key and buyer have at most 256 bytes together.
+ *                Exceptions are fetches, and tw_acquire_wait_async() of strict limits.
  * Outages        Same as the call without _async: on_outage decides, or TW_ERR_REDIS.
  * Closing        tw_stop() ends every call that is under way. The result is TW_ERR_CLOSED if it was
  *                never sent, and TW_ERR_TIMEOUT if it was sent and has no reply. Each `done` is
@@ -1953,9 +1981,10 @@ TW_API size_t tw_queue_run(tw_queue *queue, size_t most);
 TW_API tw_status tw_queue_close(tw_queue *queue);
 
 /** Each starts the call of the same name without _async. That call's comment describes the result,
- *  and outputs are written into the request. A request that is under way is refused with
- *  TW_ERR_MODE. (A call that never waits checks neither this nor `done`.) You may make these calls
- *  inside `done`, inside hooks, inside tw_enter(), and in host-driven engines.
+ *  and outputs are written into the request. A request that is under way, or whose queue is of
+ *  another engine, is refused with TW_ERR_MODE. (A call that never waits checks neither this nor
+ *  `done`.) You may make these calls inside `done`, inside hooks, inside tw_enter(), and in
+ *  host-driven engines.
  *  Cost: in families that never wait, same as the call without _async, and a store. In other
  *  families a lock for some nanoseconds, a copy of the request, and a system call if the other
  *  thread sleeps.
@@ -2098,7 +2127,9 @@ TW_API tw_status tw_load(tw_engine *engine, const char *path);
  *                its own queues and its own calls_max. A refund in one process wakes callers of all
  *                processes. A host-driven process drives its calls by tw_turn(), also if it does
  *                not lead. tw_stop() by the leader ends the waits of all.
- * Statistics     tw_stats_read() and tw_metrics_write() show the whole engine, in each process.
+ * Statistics     tw_stats_read() and tw_metrics_write() show the whole engine, in each process. The
+ *                leader alone shows sync_age_ms, breaker_state, outage_ms, redis_nodes, stores,
+ *                stores_away, stores_split, stores_waiting and tls_refused.
  * The leader     One process makes the turns: windows end, hooks are called, memory returns. It is
  *                one of the candidates, which are the processes that called tw_lead(). Before that,
  *                processes count, and no window ends in memory. Hooks, log lines and watch_path are
@@ -2131,8 +2162,8 @@ TW_API tw_status tw_load(tw_engine *engine, const char *path);
  *                the process that called tw_open(), if it is a candidate and no other process has
  *                joined or is left.
  * Threads        One more in each candidate (TW_OWN_THREAD). It makes the turns, or waits until it
- *                may. tw_open() starts none. A process has another one from its first call that is
- *                answered later.
+ *                may. tw_open() starts none. A process has another one from its first call that
+ *                waits for Redis or is answered later.
  * Memory         memory_bytes_max is for all processes together. It is anonymous shared memory. A
  *                page belongs to the control group of the process that used it first.
  * Trust          All processes can write the engine's memory, also the pointers in it. There is no
@@ -2156,7 +2187,7 @@ TW_API tw_status tw_load(tw_engine *engine, const char *path);
  *    TW_ERR_MODE    the engine is not shared; or this process is root, and another user shares the
  *                   engine; or called inside a function of your own or inside tw_enter()
  *    TW_ERR_MEMORY  no thread could be started
- *    TW_ERR_CLOSED */
+ *    TW_ERR_CLOSED, TW_ERR_FORKED */
 TW_API tw_status tw_lead(tw_engine *engine);
 
 /** Says that a process has ended, for example after waitpid(). If it was the leader, a candidate
