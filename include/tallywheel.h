@@ -205,7 +205,7 @@ TW_API void tw_options_init_sized(tw_options *options, size_t size);
  *    TW_ERR_OPTIONS  an option is refused; error_text names the field
  *    TW_ERR_MEMORY   there was no memory, or no thread could be started
  *    TW_ERR_MODE     root, while another user shares an engine, and TW_OWN_THREAD without `shared`
- *                    (chapter 18)
+ *                    (tw_lead())
  *    TW_ERR_REDIS    redis_url is set, and the library was built without Redis */
 TW_API tw_status tw_open(const tw_options *options, tw_engine **engine);
 
@@ -281,7 +281,7 @@ TW_API tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t li
  *    TW_OK
  *    TW_ERR_LATE   the window can no longer be read here
  *    TW_ERR_MODE   a moment other than TW_NOW in a family of TW_WINDOW_FROM_FIRST; inside two
- *                  visitors; a family of TW_SHAPE_GCRA
+ *                  visitors
  *    TW_ERR_RANGE  the moment is not in the years 1000 to 9998
  *    TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED */
 TW_API tw_status tw_each(tw_family *family, int64_t unix_ms,
@@ -581,8 +581,8 @@ enum tw_limit_shape {
                              estimate, exceeded by at most limit / sub_windows. Strict with Redis:
                              exact */
     TW_SHAPE_GCRA = 2     /* a bucket that empties evenly: `limit` in window_ms, `burst` at once.
-                             It has no counts: calls that add to one, read one or list them return
-                             TW_ERR_MODE */
+                             It has no counts: calls that add to one or read one return
+                             TW_ERR_MODE. tw_each() shows its keys, with times of its own */
 };
 
 /** How limits decide while Redis is unreachable. */

@@ -77,6 +77,5 @@ tw_status twi_each_at_end(tw_family *family, int64_t unix_ms, bool (*visit)(void
 
 tw_status tw_each(tw_family *family, int64_t unix_ms, bool (*visit)(void *ctx, const tw_count *count), void *ctx) {
     twi_check(family != NULL && visit != NULL);
-    if (family->kind.is_gcra) return twi_refuse_for(TWI_WHY_GCRA);
     return twi_each_wanted(family, unix_ms, NULL, visit, ctx);
 }

@@ -125,12 +125,6 @@ static void a_burst_is_smaller_than_the_limit(void **state) {
     assert_i64_equal(taken, 3);
 }
 
-static bool see_nothing(void *ctx, const tw_count *count) {
-    (void)ctx, (void)count;
-    fail();
-    return false;
-}
-
 static void words_of_a_bucket_are_no_counts(void **state) {
     (void)state;
     tw_family *family = shaped(TW_SHAPE_GCRA, TW_SECOND, 0);
@@ -145,8 +139,6 @@ static void words_of_a_bucket_are_no_counts(void **state) {
     assert_status(tw_get(family, key, NULL), TW_ERR_MODE);
     assert_status(tw_get_at(family, key, rig_now(&rig), NULL), TW_ERR_MODE);
     assert_status(tw_read(family, key, &reading), TW_ERR_MODE);
-    assert_status(tw_each(family, TW_NOW, see_nothing, NULL), TW_ERR_MODE);
-    assert_status(tw_top(family, 1, TW_NOW, see_nothing, NULL), TW_ERR_MODE);
     assert_status(tw_reset(family, key, NULL), TW_ERR_MODE);
     assert_status(tw_once(family, key, NULL), TW_ERR_MODE);
     assert_status(tw_refund(family, key, 1, verdict.window_start_ms), TW_ERR_MODE);
