@@ -20,19 +20,22 @@
 #define KEYS 200
 
 static tw_engine *engine;
+static bool is_shared;
 static tw_family *plain, *hard, *reported, *unique;
 static bool armed; /* this program has one thread; the engine's others do not make turns */
 static uint64_t places[PLACES];
 static uint32_t forks, fails_of_100; /* so many allocations fail; 0: none, and the process forks */
 static struct test_prng prng;
 
+/* ---- in front of libc -------------------------------------------------------------------------------------------- */
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they allocate before main() */
 #define FREED 0xA5
 static unsigned char *freed; /* by the parent, just before the fork */
 
-/* ---- in front of libc -------------------------------------------------------------------------------------------- */
-
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
+void *__libc_realloc(void *old, size_t size);
 void __libc_free(void *block);
 
 /* Returns true for a place that is new. */
@@ -48,8 +51,6 @@ static bool is_new_place(void) {
     }
     return false;
 }
-
-static bool is_shared;
 
 static void count_as_a_child(void) {
     for (int i = 0; i < 5; i++) {
@@ -109,6 +110,7 @@ void *calloc(size_t count, size_t size) {
 void *realloc(void *old, size_t size) {
     if (old == NULL) return malloc(size);
     if (fails()) return NULL;
+    if (!armed || fails_of_100 != 0) return __libc_realloc(old, size);
     size_t before = malloc_usable_size(old);
     void *block = __libc_malloc(size); /* always another one */
     if (block == NULL) return NULL;
@@ -121,6 +123,7 @@ void free(void *block) {
     if (block != NULL) fork_with(block);
     __libc_free(block);
 }
+#endif
 
 /* ---- the parent -------------------------------------------------------------------------------------------------- */
 
