@@ -20,3 +20,12 @@ int64_t test_stat(tw_engine *engine, size_t offset) {
 int64_t test_memory_bytes(tw_engine *engine) {
     return test_stat(engine, offsetof(tw_stats, memory_bytes));
 }
+
+#define TURNS_AT_ONCE 200
+
+void test_turn(tw_engine *engine) {
+    for (int i = 0; i == 0 || tw_timeout_ms(engine) == 0; i++) {
+        if (i == TURNS_AT_ONCE) fail_msg("turns are requested without end");
+        assert_status(tw_turn(engine), TW_OK);
+    }
+}
