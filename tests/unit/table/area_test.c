@@ -220,7 +220,9 @@ static void check_race(bool put_off, uint32_t lines) {
     assert_i64_equal(inserted, twi_load_relaxed(&field.generation->keys));
     struct tally tally = tally_of(&field);
     assert_i64_equal(tally.cells, inserted);
-    assert_true(tally.in_area > inserted / 3); /* the first keys may be unlike the others */
+    /* The first keys may be unlike the others. A thread that lays out the area may lose its processor, and the others
+     * insert all keys meanwhile. */
+    assert_true(put_off || tally.in_area > inserted / 3);
     for (uint32_t i = 1; i <= keys; i++) {
         unsigned char bytes[KEY_BYTES];
         if (key_of(&field, i, bytes).size < 5) continue; /* several numbers, one key */
