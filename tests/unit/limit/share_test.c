@@ -320,6 +320,31 @@ static void an_unknown_window_before_leaves_a_share(void **state) {
     hand_close(&rig);
 }
 
+/* Goal: the previous window may have more than a limit that was lowered since, or more than one engine knew of. Then
+ * every call is denied, one for no units, too, and the numbers of the verdict are right. */
+static void the_window_before_may_have_more_than_the_limit(void **state) {
+    (void)state;
+    struct rig rig;
+    hand_open(&rig);
+    tw_family *family = shaped_family(&rig, TW_SHAPE_SLIDING, TW_OUTAGE_LOCAL);
+    int64_t start_ms = rig_now(&rig);
+    for (uint32_t live = 1; live <= 2; live++) {
+        hand_live(&rig, live);
+        assert_status(tw_acquire(family, tw_str("k"), 1, 1000, &verdict), TW_OK);
+        tell(start_ms, 90);
+        rig_pass(&rig, start_ms + TW_MINUTE - rig_now(&rig));
+        start_ms += TW_MINUTE;
+        assert_status(tw_acquire(family, tw_str("k"), 1, 1000, &verdict), TW_OK); /* the window has a counter */
+        for (int64_t n = 0; n <= 1; n++) {
+            assert_status(tw_acquire(family, tw_str("k"), n, 10, &verdict), TW_DENIED);
+            assert_true(verdict.used >= 91);
+            assert_i64_equal(verdict.remaining, 0);
+            assert_true(verdict.retry_after_ms > 0);
+        }
+    }
+    hand_close(&rig);
+}
+
 /* Goal: however many keys Redis refuses, other keys are sent at once near their limits, and the refused ones are not
  * (R6). */
 static void refused_keys_hold_no_other_up_near_its_limit(void **state) {
@@ -370,6 +395,7 @@ int main(void) {
         cmocka_unit_test(each_policy_decides_while_redis_is_away),
         cmocka_unit_test(the_short_way_is_the_long_one),
         cmocka_unit_test(the_total_before_is_asked_for_until_it_is_settled),
+        cmocka_unit_test(the_window_before_may_have_more_than_the_limit),
         cmocka_unit_test(refused_keys_hold_no_other_up_near_its_limit),
         cmocka_unit_test(an_unknown_window_before_leaves_a_share),
     };
