@@ -139,7 +139,8 @@ bool test_wait(bool (*is_true)(void *ctx), void *ctx, int64_t timeout_ms);
 int64_t test_memory_bytes(tw_engine *engine);
 int64_t test_stat(tw_engine *engine, size_t offset);
 #define test_stat_of(engine, field) test_stat((engine), offsetof(tw_stats, field))
-/* A turn of a host-driven engine on a fake clock, and those that it requests at once. Fails if they do not end. */
-void test_turn(tw_engine *engine);
+/* A turn of a host-driven engine on a fake clock, and those that it requests at once. Fails if they are more. */
+void test_turn(tw_engine *engine, int turns_max);
+#define TEST_TURNS_MAX 200 /* of the engines of simulations */
 
 #endif

@@ -91,11 +91,7 @@ static inline void rig_run_turn(tw_engine *engine) {
 
 /* Turns until everything that can be done now is done. */
 static inline void rig_settle(struct rig *rig) {
-    for (int turns = 0; turns < 10000; turns++) {
-        rig_turn(rig);
-        if (tw_timeout_ms(rig->engine) != 0) return;
-    }
-    fail_msg("10000 turns and still something to do at once");
+    test_turn(rig->engine, 10000);
 }
 
 /* Time passes in one step, and the engine is given the turns it wants. */

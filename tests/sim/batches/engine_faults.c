@@ -202,7 +202,7 @@ static void step(bool adding) {
     if (adding && sim.wipe_slot && test_prng_chance(&sim.world.prng, sim.wipe_slot, 10000)) wipe_one_store();
     for (int n = 0; n < WORLD_NODES; n++) {
         if (adding) add_something(&sim.nodes[n]);
-        if (test_prng_chance(&sim.world.prng, 2, 3)) test_turn(sim.nodes[n].engine);
+        if (test_prng_chance(&sim.world.prng, 2, 3)) test_turn(sim.nodes[n].engine, TEST_TURNS_MAX);
         check_node(n);
     }
 }

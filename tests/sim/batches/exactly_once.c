@@ -23,9 +23,10 @@ static void note_node(const tw_engine *engine) {
     coverage.turns += engine->turns;
 }
 
-static void play(const char *name, uint64_t seed, bool shaped) {
+static void play(const char *name, uint64_t seed, bool shaped, bool sleeps) {
     test_seed_begins(name, seed);
     hardship_make(name, seed, false, shaped);
+    sim.sleeps = sleeps;
     int64_t start_ms = sim.world.now_ms;
     play_note = note_node;
     hardship_play();
@@ -50,7 +51,7 @@ static void each_count_arrives_exactly_once_whatever_fails(void **state) {
     if (fresh >= 3000) fresh *= 2;
     for (int shaped = 0; shaped < 2; shaped++) {
         size_t all = test_seeds(names[shaped], shaped ? fresh - fresh / 3 : fresh / 3, seeds, SEEDS_MAX);
-        for (size_t i = 0; i < all; i++) play(names[shaped], seeds[i], shaped);
+        for (size_t i = 0; i < all; i++) play(names[shaped], seeds[i], shaped, false);
         count += all;
     }
     if (getenv("TW_COVERAGE")) coverage_print(&coverage);
@@ -65,14 +66,7 @@ static void no_turn_is_requested_without_end(void **state) {
     static const char name[] = "sleeps";
     static uint64_t seeds[SEEDS_MAX];
     size_t count = test_seeds(name, test_scale(50), seeds, SEEDS_MAX);
-    for (size_t i = 0; i < count; i++) {
-        test_seed_begins(name, seeds[i]);
-        hardship_make(name, seeds[i], false, true);
-        sim.sleeps = true;
-        hardship_play();
-        sim_free();
-        test_seed_ends();
-    }
+    for (size_t i = 0; i < count; i++) play(name, seeds[i], true, true);
 }
 
 int main(void) {

@@ -34,7 +34,7 @@ static void rig_open(struct rig *rig, uint64_t seed) {
 
 static void step(struct rig *rig) {
     world_step(&world);
-    test_turn(rig->engine);
+    test_turn(rig->engine, TEST_TURNS_MAX);
 }
 
 static void name_of(int n, char *name) {
@@ -203,7 +203,7 @@ static void lose_an_answer(struct rig *rig, bool refuses, uint64_t seed) {
     uint64_t before = world.redis.edges[MODEL_ITEM_FAILED];
     add(rig, 7);
     while (world.redis.edges[MODEL_ITEM_FAILED] == before && in_redis(0) != 12) {
-        test_turn(rig->engine);
+        test_turn(rig->engine, TEST_TURNS_MAX);
         world_step(&world);
     }
     assert_int_equal(world.redis.edges[MODEL_ITEM_FAILED] - before, refuses);
@@ -277,7 +277,7 @@ static void go_back_by_one(struct rig *rig, bool knows, uint64_t seed) {
     copy = world.other.store;
     add(rig, 1);
     for (int64_t until_ms = world.now_ms + 10000; key->value != 13 && world.now_ms < until_ms;) {
-        test_turn(rig->engine);
+        test_turn(rig->engine, TEST_TURNS_MAX);
         world_step(&world);
     }
     for (int64_t until_ms = world.now_ms + 10000; knows && unsent(rig) != 0 && world.now_ms < until_ms;) step(rig);

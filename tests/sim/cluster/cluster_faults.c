@@ -9,9 +9,10 @@
 
 #define SEEDS_MAX 20000
 
-static void play_seed(const char *name, uint64_t seed, bool shaped) {
+static void play_seed(const char *name, uint64_t seed, bool shaped, bool sleeps) {
     test_seed_begins(name, seed);
     clustered_make(name, seed, false, shaped);
+    sim.sleeps = sleeps;
     clustered_play();
     sim_free();
     test_seed_ends();
@@ -27,7 +28,7 @@ static void in_a_cluster_each_count_arrives_once(void **state) {
     size_t count = 0;
     for (int shaped = 0; shaped < 2; shaped++) {
         size_t all = test_seeds(names[shaped], shaped ? fresh - fresh / 2 : fresh / 2, seeds, SEEDS_MAX);
-        for (size_t i = 0; i < all; i++) play_seed(names[shaped], seeds[i], shaped);
+        for (size_t i = 0; i < all; i++) play_seed(names[shaped], seeds[i], shaped, false);
         count += all;
     }
     assert_true(clustered.maps > 0);
@@ -44,14 +45,7 @@ static void no_turn_is_requested_without_end(void **state) {
     static const char name[] = "sleeps_cluster";
     uint64_t seeds[SEEDS_MAX];
     size_t count = test_seeds(name, test_scale(30), seeds, SEEDS_MAX);
-    for (size_t i = 0; i < count; i++) {
-        test_seed_begins(name, seeds[i]);
-        clustered_make(name, seeds[i], false, true);
-        sim.sleeps = true;
-        clustered_play();
-        sim_free();
-        test_seed_ends();
-    }
+    for (size_t i = 0; i < count; i++) play_seed(name, seeds[i], true, true);
 }
 
 int main(void) {

@@ -46,7 +46,7 @@ static void look_and_answer(struct world *world, struct world_connection *connec
 static void step(void) {
     world_step(&scene.world);
     cluster_world_step(&scene.cluster);
-    test_turn(scene.engine);
+    test_turn(scene.engine, TEST_TURNS_MAX);
 }
 
 static void pass(int64_t ms) {

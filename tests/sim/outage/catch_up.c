@@ -37,7 +37,7 @@ static void node_open(struct node *node, int index, uint64_t seed, uint32_t keys
 
 static void step(struct node *nodes, int count) {
     world_step(&world);
-    for (int n = 0; n < count; n++) test_turn(nodes[n].engine);
+    for (int n = 0; n < count; n++) test_turn(nodes[n].engine, TEST_TURNS_MAX);
 }
 
 static void steps_until(struct node *nodes, int count, int64_t until_ms) {

@@ -18,7 +18,7 @@ static struct {
 static void pass(int64_t ms) {
     for (int64_t until_ms = scene.world.now_ms + ms; scene.world.now_ms < until_ms;) {
         world_step(&scene.world);
-        test_turn(scene.engine);
+        test_turn(scene.engine, TEST_TURNS_MAX);
     }
 }
 
@@ -53,7 +53,7 @@ static void leave(void) {
     scene.world.other.beside = scene.world.redis.beside;
     world_turn_to(&scene.world, 0, INT64_MAX);
     while (scene.world.other.edges[MODEL_OPENED] == 0) {
-        test_turn(scene.engine);
+        test_turn(scene.engine, TEST_TURNS_MAX);
         world_step(&scene.world);
     }
     scene.world.other.refuses = "OOM command not allowed when used memory > 'maxmemory'.";

@@ -83,7 +83,7 @@ static uint32_t owed(void) {
 }
 
 static void turn(void) {
-    test_turn(world.engine);
+    test_turn(world.engine, TEST_TURNS_MAX);
 }
 
 /* ---- one seed ---------------------------------------------------------------------------------------------------- */
