@@ -190,7 +190,8 @@ static void *race(void *ctx) {
     }
     return NULL;
 }
-static void check_race(bool put_off, uint32_t lines) {
+/* Returns whether a third of the keys are in the area. The first ones may be unlike the others. */
+static bool check_race(bool put_off, uint32_t lines) {
     enum { THREADS = 4 };
     static struct field field;
     uint32_t keys = (uint32_t)test_scale(6000);
@@ -220,9 +221,6 @@ static void check_race(bool put_off, uint32_t lines) {
     assert_i64_equal(inserted, twi_load_relaxed(&field.generation->keys));
     struct tally tally = tally_of(&field);
     assert_i64_equal(tally.cells, inserted);
-    /* The first keys may be unlike the others. A thread that lays out the area may lose its processor, and the others
-     * insert all keys meanwhile. */
-    assert_true(put_off || tally.in_area > inserted / 3);
     for (uint32_t i = 1; i <= keys; i++) {
         unsigned char bytes[KEY_BYTES];
         if (key_of(&field, i, bytes).size < 5) continue; /* several numbers, one key */
@@ -234,15 +232,20 @@ static void check_race(bool put_off, uint32_t lines) {
     assert_i64_equal(twi_load_relaxed(&field.generation->announced), 0);
     for (int t = 0; t < THREADS; t++) free(racers[t].cells);
     field_end(&field);
+    return tally.in_area > inserted / 3;
 }
 static void a_record_is_taken_by_one(void **state) {
     (void)state;
-    for (uint32_t lines = 1; lines <= TWI_AREA_LINES_MAX; lines++) check_race(false, lines);
+    for (uint32_t lines = 1; lines <= TWI_AREA_LINES_MAX; lines++) assert_true(check_race(false, lines));
 }
-/* The same in windows whose area is laid out while the threads go on. */
+/* The same in windows whose area is laid out while the threads go on. The thread that does so may lose its processor,
+ * and the others insert all keys elsewhere: not in each round. */
 static void an_area_comes_while_threads_insert(void **state) {
     (void)state;
-    for (uint32_t round = 0; round < 3 * TWI_AREA_LINES_MAX; round++) check_race(true, 1 + round % TWI_AREA_LINES_MAX);
+    uint32_t used = 0;
+    for (uint32_t round = 0; round < 3 * TWI_AREA_LINES_MAX; round++)
+        used += check_race(true, 1 + round % TWI_AREA_LINES_MAX);
+    assert_true(used != 0);
 }
 
 /* Goal: a window of which only the number of keys is known gets an area for the records that most of its first keys
