@@ -159,10 +159,11 @@ static bool begin_here(tw_engine *engine) {
     return twi_socket_set_make(&here->waits) && has_queues;
 }
 
-/* A thread of the parent was in a turn at the fork. What it was changing is not freed. In the child this costs only
+/* If a thread of the parent was in a turn at the fork, what it was changing is not freed. In the child this costs only
  * some memory. */
 static void lose_torn(tw_engine *engine) {
     struct twi_restore_stores *stores = engine->collector.stores;
+    if (!twi_load_relaxed(&engine->here->is_turning)) return;
     *engine->collector.rejected = (struct twi_rejected){0};
     if (engine->life.is_shared) return; /* the rest is in the memory of all processes */
     *engine->restore = (struct twi_restore){.stores = stores};
@@ -180,7 +181,7 @@ static void renew(tw_engine *engine) {
     bool had_thread = engine->here->background.runs;
     engine->life.opening = true;
     twi_clock_abandon(&engine->clock); /* the parent's thread kept it; the child's will */
-    if (twi_load_relaxed(&engine->here->is_turning)) lose_torn(engine);
+    lose_torn(engine);
     bool made = begin_counting(engine, engine->arena.bytes_max);
     made = begin_here(engine) && made;
     made = made && (!works || twi_remote_open(engine) == TW_OK) && !engine->here->random.failed;
@@ -196,7 +197,7 @@ static void renew(tw_engine *engine) {
  * belongs to a process begins again. */
 static void join(tw_engine *engine) {
     engine->here->has_joined = true;
-    if (twi_load_relaxed(&engine->here->is_turning)) lose_torn(engine);
+    lose_torn(engine);
     (void)begin_here(engine); /* without a descriptor there is no tw_fd(), but calls count */
     twi_watcher_abandon(engine);
     twi_process_enter(engine);

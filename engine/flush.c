@@ -49,14 +49,18 @@ static tw_status refuse_flush(void) {
                       "Redis: some of it was refused, late or of unknown outcome; on_lost names the keys");
 }
 
+/* A wait ends with its time, and when the engine is stopped. */
+static bool is_over(tw_engine *engine, int64_t deadline_ms) {
+    return twi_clock_mono_ms(&engine->clock) >= deadline_ms || twi_load_acquire(&engine->life.stopped);
+}
+
 /* TWI_TICKET_OPEN means that not all of it was answered in time, or that the engine was stopped. */
 static enum twi_ticket await_ticket(tw_engine *engine, int64_t deadline_ms) {
     twi_check(engine->life.has_redis);
     uint64_t ticket = twi_flush_take(engine);
     for (uint32_t waits = 0;; waits++) {
         enum twi_ticket state = twi_flush_state(engine, ticket);
-        bool is_over = twi_clock_mono_ms(&engine->clock) >= deadline_ms || twi_load_acquire(&engine->life.stopped);
-        if (state != TWI_TICKET_OPEN || is_over) return state;
+        if (state != TWI_TICKET_OPEN || is_over(engine, deadline_ms)) return state;
         twi_flush_wait_for_turn(engine, waits);
     }
 }
@@ -112,8 +116,7 @@ static int64_t plan_look(const struct twi_operation *operation, uint32_t looks) 
 }
 
 static bool is_late(const struct twi_operation *operation) {
-    tw_engine *engine = operation->engine;
-    return twi_clock_mono_ms(&engine->clock) >= operation->deadline_ms || twi_load_acquire(&engine->life.stopped);
+    return is_over(operation->engine, operation->deadline_ms);
 }
 
 static enum twi_look look_at_flush(struct twi_operation *operation) {
