@@ -8,6 +8,7 @@ COMMENT_OR_TEXT = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.
 DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.MULTILINE)
 NAME_BEFORE = re.compile(r"([A-Za-z_]\w*)\s*$")
 NAME_MADE_BEFORE = re.compile(r"[A-Za-z_]\w*\s*\(\s*([A-Za-z_]\w*)\s*\)\s*$")  # OWN(take)(int n) {...}: of a template
+NAME_INSIDE = re.compile(r"\(\s*([A-Za-z_]\w*)")  # TEST(a_sentence) {...}: a macro in capitals defines what its first argument names
 MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)", re.MULTILINE)
 
 
@@ -53,6 +54,8 @@ def functions(path: str) -> dict:
             name, end = NAME_BEFORE.search(plain, begin, at), closing(plain, at, "(", ")")
             name = name or NAME_MADE_BEFORE.search(plain, begin, at)
             behind = re.match(r"\s*\{", plain[end:])
+            if name and behind and re.fullmatch(r"[A-Z]\w*", name.group(1)) and name.group(1).isupper():
+                name = NAME_INSIDE.match(plain, at) or name
             if name and behind and name.group(1) != "__attribute__":
                 over = closing(plain, end + behind.end() - 1, "{", "}")
                 begin += len(plain[begin:over]) - len(plain[begin:over].lstrip())  # directives in front are not its own

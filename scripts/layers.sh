@@ -124,8 +124,8 @@ in_sources '(\|\| *test_is_slow\(\)|test_is_slow\(\) *\|\||! *test_is_slow\(\)|i
     must_be_empty "what a test leaves out it says by test_leave_out() (tests/support/support.h)"
 # It names the function that it is in: in another than the test's own, nobody could tell which test left something out.
 find tests -name '*.c' -exec awk '
-    /^[a-z].*\) \{$/ { function_head = $0 }
-    /test_(leave_out|misses_[a-z_]+)\(/ && function_head !~ /void \*\*state/ { print FILENAME ":" FNR ": " $0 }' {} + |
+    /^[a-z].*\) \{$|^[A-Z_]+\(/ { function_head = $0 }
+    /test_(leave_out|misses_[a-z_]+)\(/ && function_head !~ /void \*\*state|^[A-Z_]+\([a-z]/ { print FILENAME ":" FNR ": " $0 }' {} + |
     must_be_empty "test_leave_out() is called by the test itself, not by a function that it calls"
 
 # The reason of each skip has a colon, and behind it how to get what is missing.

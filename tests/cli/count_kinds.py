@@ -17,6 +17,10 @@ import tempfile
 import time
 import urllib.parse
 
+sys.path.append(sys.path[0] + "/../support")
+import tap
+from tap import ok as report
+
 tool = sys.argv[1]
 seed = int(os.environ.get("TW_SEED") or random.randrange(1 << 24))
 draw = random.Random(seed)
@@ -74,17 +78,6 @@ class Request:
 requests = [Request(BEGIN + draw.randrange(20000)) for _ in range(150)]
 WEB = {"client": lambda r: r.client, "method,path": lambda r: r.method + ":" + r.path, "status": lambda r: str(r.status)}
 FULL = dict(WEB, **{"user": lambda r: r.user, "agent": lambda r: r.agent, "bytes": lambda r: str(r.bytes)})
-number = 0
-
-
-def report(good, sentence, detail=""):
-    global number
-    number += 1
-    print("%s %d - %s" % ("ok" if good else "not ok", number, sentence))
-    for line in [] if good else detail.splitlines()[:12]:
-        print("#   " + line)
-
-
 def run(args, log):
     with tempfile.NamedTemporaryFile("w", suffix=".log", newline="") as file:
         file.write(log)
@@ -393,4 +386,4 @@ read("a byte order mark and JSON", lambda r: json.dumps({"date": r.iso()[:10], "
 read("a hole of NULs", lambda r: r.combined(), FULL, head="\0" * 5000000)
 code, out, said = run([], requests[0].combined()[:20] + "\0" * 100 + requests[1].combined() + "\n")
 report(code == 1 and out == "" and "LOG:1: NULs are in the line" in said, "NULs within a line", said)
-print("1..%d" % number)
+tap.end(plans=True)

@@ -9,17 +9,12 @@ import subprocess
 import sys
 import threading
 
+sys.path.append(sys.path[0] + "/../support")
+import tap
+from tap import ok
+
 tool, folder = sys.argv[1:]
 EVIL = '\x1b]0;X\x07\x1b[31mEVIL"\\\u202e'
-number = 0
-
-
-def ok(good, what, why=""):
-    global number
-    number += 1
-    if not good:
-        print("#", repr(why)[:500])
-    print(f"{'ok' if good else 'not ok'} {number} - {what}", flush=True)
 
 
 def family(name):
@@ -57,7 +52,7 @@ def is_plain(output):
     return "\u202e" not in text and all(c == "\n" or c.isprintable() for c in text)
 
 
-print("1..7")
+tap.plan(7)
 serve("lies", {"status": status(True), "top": f"key\t5\t5\t0\t0\t3600000\tk{EVIL}\\x1B[31m\nend\n"})
 serve("refuses", {"status": status(False), "top": f"error\tno{EVIL}\n"})
 code, out, err = run("top", "--once", "--json", f"{folder}/lies")
@@ -80,3 +75,4 @@ cells = {row[1] for row in list(csv.reader(io.StringIO(out.decode())))[1:]}
 ok(cells == {"'=1+1", "'+a", "'-2", "'@x", "'=\"a\",b", "a;=1", "-", "a=1", "\u202ex"}, "no cell is a formula", cells)
 code, out, err = run("count", "--format", "tsv", "--window", "all", "-", text=lines)
 ok(code == 0 and is_plain(out), "the table moves no text about", out)
+tap.end()

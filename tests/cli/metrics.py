@@ -17,19 +17,12 @@ import time
 import urllib.parse
 import urllib.request
 
+sys.path.append(sys.path[0] + "/../support")
+import tap
+from tap import ok
+
 FORMATS = ("prometheus", "openmetrics")
 program = sys.argv[1]
-number = 0
-
-
-def ok(good, sentence, detail=""):
-    global number
-    number += 1
-    print(f"{'ok' if good else 'not ok'} {number} - {sentence}")
-    if not good:
-        for line in str(detail).splitlines()[:20]:
-            print(f"# {line}")
-    sys.stdout.flush()
 
 
 def page(*arguments):
@@ -134,14 +127,14 @@ def look(port):
 
 def main():
     if shutil.which("promtool") is None or shutil.which("prometheus") is None:
-        print("1..0 # SKIP prometheus is not installed: apt-get install prometheus")
-        return
-    print("1..11")
+        tap.skip_all("prometheus is not installed: apt-get install prometheus")
+    tap.plan(11)
     said = subprocess.run(["promtool", "check", "metrics"], input=page("prometheus"), stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, check=False, timeout=60)
     ok(said.returncode == 0 and not said.stdout, "promtool finds nothing to say of the page", said.stdout.decode())
     with tempfile.TemporaryDirectory() as folder:
         scrape(folder)
+    tap.end()
 
 
 main()

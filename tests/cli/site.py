@@ -12,8 +12,10 @@ import tempfile
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
+sys.path.append(sys.path[0] + "/../support")
+import tap
+
 ROOT = os.path.abspath(sys.argv[1])
-NUMBER = 0
 VOID = {"meta", "link", "img", "br", "hr", "input"}
 
 
@@ -49,15 +51,6 @@ class Page(HTMLParser):
             self.wrong.append(f"</{tag}> closes nothing")
 
 
-def ok(what: list, sentence: str) -> None:
-    """what: the faults"""
-    global NUMBER
-    NUMBER += 1
-    for fault in what[:20]:
-        print("#", fault)
-    print(f"{'not ok' if what else 'ok'} {NUMBER} - {sentence}")
-
-
 def leads_nowhere(pages: dict, out: str, path: str, tag: str, to: str) -> bool:
     if re.match(r"https?://|mailto:", to):
         return tag != "a"  # a reader may leave; nothing is fetched
@@ -71,30 +64,30 @@ def leads_nowhere(pages: dict, out: str, path: str, tag: str, to: str) -> bool:
 def main() -> None:
     with tempfile.TemporaryDirectory() as work:
         out = os.path.join(work, "site")
-        made = subprocess.run([sys.executable, os.path.join(ROOT, "scripts/site.py"), out, *sys.argv[2:]], check=False)
+        made = subprocess.run([sys.executable, os.path.join(ROOT, "scripts/site.py"), out, *sys.argv[2:]], stdout=sys.stderr, check=False)
         if made.returncode == 77:
-            print("1..0 # SKIP cmark-gfm is not installed: apt-get install cmark-gfm")
-            return
-        print("1..9")
-        ok([f"scripts/site.py ended with {made.returncode}"] if made.returncode else [], "the site is made")
+            tap.skip_all("cmark-gfm is not installed: apt-get install cmark-gfm")
+        tap.plan(9)
+        tap.no_faults([f"scripts/site.py ended with {made.returncode}"] if made.returncode else [], "the site is made")
         pages = {path: Page(path) for path in glob.glob(out + "/**/*.html", recursive=True)}
-        ok([f"{path[len(out):]}: {what}" for path, page in pages.items() for what in page.wrong[:3]]
-           + [f"{path[len(out):]}: {name} twice" for path, page in pages.items() for name in set(page.anchors) if page.anchors.count(name) > 1],
-           "each element is closed, each anchor is there once, and only the search has a script")
-        ok([f"{path[len(out):]}: {to}" for path, page in pages.items() for tag, to in page.links if leads_nowhere(pages, out, path, tag, to)],
-           "each link leads to a page and an anchor that is there, and nothing is fetched from elsewhere")
+        tap.no_faults([f"{path[len(out):]}: {what}" for path, page in pages.items() for what in page.wrong[:3]]
+                     + [f"{path[len(out):]}: {name} twice" for path, page in pages.items() for name in set(page.anchors) if page.anchors.count(name) > 1],
+                     "each element is closed, each anchor is there once, and only the search has a script")
+        tap.no_faults([f"{path[len(out):]}: {to}" for path, page in pages.items() for tag, to in page.links if leads_nowhere(pages, out, path, tag, to)],
+                     "each link leads to a page and an anchor that is there, and nothing is fetched from elsewhere")
         with open(os.path.join(ROOT, "include/tallywheel.h"), encoding="utf-8") as file:
             calls = set(re.findall(r"^TW_API[^;]*?\b(tw_\w+)\(", file.read(), re.MULTILINE))
         index = pages[out + "/calls/index.html"]
-        ok([call for call in calls if not any(to.endswith(f"#{call}") for _, to in index.links)], "the index has all calls of the header")
+        tap.no_faults([call for call in calls if not any(to.endswith(f"#{call}") for _, to in index.links)], "the index has all calls of the header")
         first = pages[out + "/index.html"]
         docs = [path.removesuffix(".md") + ".html" for path in glob.glob("docs/*.md", root_dir=ROOT)]
-        ok([path for path in docs if ("a", path) not in first.links], "each page of docs/ is in the list of pages")
+        tap.no_faults([path for path in docs if ("a", path) not in first.links], "each page of docs/ is in the list of pages")
         with open(out + "/site.css", encoding="utf-8") as file:
-            ok(re.findall(r"url\(.*|@import.*", file.read()), "nor does the style sheet fetch anything")
-        ok(sections_astray(pages, out), "each section that the search knows is there, and all calls are among them")
-        ok([path for path in docs if not has_contents(os.path.join(out, path))], "each long page has a list of its headings")
-        ok(options_left_out(out), "each option of the command is there, with its value, apart from what is said of it")
+            tap.no_faults(re.findall(r"url\(.*|@import.*", file.read()), "nor does the style sheet fetch anything")
+        tap.no_faults(sections_astray(pages, out), "each section that the search knows is there, and all calls are among them")
+        tap.no_faults([path for path in docs if not has_contents(os.path.join(out, path))], "each long page has a list of its headings")
+        tap.no_faults(options_left_out(out), "each option of the command is there, with its value, apart from what is said of it")
+    tap.end()
 
 
 def sections_astray(pages: dict, out: str) -> list:

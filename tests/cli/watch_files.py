@@ -14,20 +14,14 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.append(sys.path[0] + "/../support")
+import tap
+from tap import ok
+
 program, root = sys.argv[1:]
 NAME = re.compile(r"\btallywheel_[a-z_]+[a-z]\b")
 # Only of soft families with Redis.
 HISTOGRAM = "tallywheel_family_limit_overshoot_ratio"
-number = 0
-
-
-def ok(good, sentence, detail=""):
-    global number
-    number += 1
-    print(f"{'ok' if good else 'not ok'} {number} - {sentence}")
-    for line in [] if good else str(detail).splitlines()[:20]:
-        print(f"# {line}")
-    sys.stdout.flush()
 
 
 def read(name):
@@ -166,7 +160,7 @@ def look_at_probes():
 
 
 def main():
-    print("1..10")
+    tap.plan(10)
     look_at_probes()
     names, rules = printed(), read("monitoring/alerts.yml")
     rows = re.findall(r"^\| (tallywheel_\w+) \|", read("docs/WATCH.md"), re.M)
@@ -188,8 +182,8 @@ def main():
        f"{shown - known} {overlaps(dashboard)}")
     if shutil.which("promtool") is None:
         for sentence in ("promtool takes the rules", "which alerts fire"):
-            ok(True, f"{sentence} # SKIP promtool is not installed: apt-get install prometheus")
-        return
+            tap.skip(sentence, "promtool is not installed: apt-get install prometheus")
+        tap.end()
     ok(*(lambda good, said: (good, "promtool takes the rules", said))(*promtool("check", "rules", os.path.join(root, "monitoring/alerts.yml"))))
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "rules.yml"), "w", encoding="utf-8") as out:
@@ -198,6 +192,7 @@ def main():
             out.write("rule_files: [rules.yml]\nevaluation_interval: 1m\ntests:\n" + "".join(rule_tests(alerts)))
         good, said = promtool("test", "rules", os.path.join(folder, "tests.yml"))
         ok(good, "alerts fire for series that call for them, and for no others", said)
+    tap.end()
 
 
 main()

@@ -111,7 +111,6 @@ int pthread_mutex_lock(pthread_mutex_t *mutex) {
 #ifdef TWI_RACE_POINTS
 void twi_race_nap(const char *name); /* race points sleep by system calls: none in this program */
 void twi_race_nap(const char *name) {
-    (void)name;
 }
 #endif
 
@@ -194,16 +193,13 @@ static void check_each_failure(uint32_t threads, bool synced) {
     assert_true(nth > 4 && nth < 1000);
 }
 
-static void each_failure_in_a_host_driven_engine(void **state) {
-    (void)state;
+TEST(each_failure_in_a_host_driven_engine) {
     check_each_failure(TW_HOST_DRIVEN, false);
 }
-static void each_failure_in_an_engine_with_a_thread(void **state) {
-    (void)state;
+TEST(each_failure_in_an_engine_with_a_thread) {
     check_each_failure(TW_OWN_THREAD, false);
 }
-static void each_failure_in_an_engine_with_redis(void **state) {
-    (void)state;
+TEST(each_failure_in_an_engine_with_redis) {
     check_each_failure(TW_OWN_THREAD, true);
 }
 
@@ -233,8 +229,7 @@ static void run_again(const char *mode, const char *number) {
                  WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS ? ": a system call" : "");
 }
 
-static void each_failure_of_the_first_call_of_a_process(void **state) {
-    (void)state;
+TEST(each_failure_of_the_first_call_of_a_process) {
     char number[16];
     for (int nth = 1; nth <= 16; nth++) {
         snprintf(number, sizeof number, "%d", nth);
@@ -287,7 +282,6 @@ static void *count_in_silence(void *arg) {
 }
 
 static void *grow(void *arg) {
-    (void)arg;
     while (!atomic_load(&ready)) sched_yield();
     for (uint32_t number = 0; number < 100000; number++) {
         if (!atomic_load(&fake_driver.away)) break; /* its ledger knows keys of 4 bytes only */
@@ -334,8 +328,7 @@ static int be_silent(int mode) {
 
 /* Goal: tw_add, tw_get and tw_acquire make no system call, take no lock, allocate nothing, during growth, roll-over and
  * sync (P9). */
-static void existing_keys_are_counted_without_system_calls_locks_or_allocations(void **state) {
-    (void)state;
+TEST(existing_keys_are_counted_without_system_calls_locks_or_allocations) {
     run_again("silent", "0");
     run_again("silent", "1");
     run_again("silent", "2");
@@ -346,12 +339,5 @@ int main(int argc, char **argv) {
     if (argc > 2 && strcmp(argv[1], "silent") == 0) return be_silent((int)strtol(argv[2], NULL, 10));
     if (test_is_slow()) test_skip_program("sanitizers define malloc themselves: a build without one runs this");
     if (test_is_emulated()) test_skip_program("an emulator has a thread of its own: run it on an ARM64 machine");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_failure_in_a_host_driven_engine),
-        cmocka_unit_test(each_failure_in_an_engine_with_a_thread),
-        cmocka_unit_test(each_failure_in_an_engine_with_redis),
-        cmocka_unit_test(each_failure_of_the_first_call_of_a_process),
-        cmocka_unit_test(existing_keys_are_counted_without_system_calls_locks_or_allocations),
-    };
-    return cmocka_run_group_tests_name("fails", tests, NULL, NULL);
+    return test_run();
 }

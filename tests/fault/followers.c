@@ -95,8 +95,7 @@ static void wait_for_a_unit(void) {
 }
 
 /* Goal: a refund in one process wakes callers that wait in others; each of them hands the unit on. */
-static void a_refund_wakes_callers_of_other_processes(void **state) {
-    (void)state;
+TEST(a_refund_wakes_callers_of_other_processes) {
     open_shared(TW_OWN_THREAD, true);
     assert_status(tw_acquire(endless, tw_str("stock"), 1, 1, NULL), TW_OK);
     pid_t pids[3];
@@ -175,8 +174,7 @@ static void wait_later_in_a_queue(void) {
 }
 
 /* Goal: the same for calls that are answered later, in a queue and without one, with own threads and with a host's. */
-static void a_refund_answers_calls_of_other_processes(void **state) {
-    (void)state;
+TEST(a_refund_answers_calls_of_other_processes) {
     for (uint32_t threads = TW_OWN_THREAD; threads <= TW_HOST_DRIVEN; threads++) {
         open_shared(threads, true);
         assert_status(tw_acquire(endless, tw_str("stock"), 1, 1, NULL), TW_OK);
@@ -213,8 +211,7 @@ static void lead_and_stop(void) {
 }
 
 /* Goal: a new window wakes callers, whether some process leads, nobody leads, or the leader is stopped. */
-static void a_new_window_wakes_callers_whoever_leads(void **state) {
-    (void)state;
+TEST(a_new_window_wakes_callers_whoever_leads) {
     for (int kind = 0; kind < 3; kind++) {
         open_shared(TW_OWN_THREAD, kind == 0);
         pid_t leader = kind == 2 ? begin(lead_and_stop) : 0;
@@ -251,8 +248,7 @@ static void wait_later_until_stopped(void) {
 }
 
 /* Goal: tw_stop() by the leader ends the waits of all processes. */
-static void a_stop_ends_waits_of_all_processes(void **state) {
-    (void)state;
+TEST(a_stop_ends_waits_of_all_processes) {
     for (uint32_t threads = TW_OWN_THREAD; threads <= TW_HOST_DRIVEN; threads++) {
         open_shared(threads, true);
         assert_status(tw_acquire(endless, tw_str("stock"), 1, 1, NULL), TW_OK);
@@ -276,8 +272,7 @@ static void close_while_it_waits(void) {
 }
 
 /* Goal: tw_close() in one process answers its own calls, and those of the others wait on. */
-static void closing_one_process_ends_its_own_waits(void **state) {
-    (void)state;
+TEST(closing_one_process_ends_its_own_waits) {
     open_shared(TW_OWN_THREAD, true);
     assert_status(tw_acquire(endless, tw_str("stock"), 1, 1, NULL), TW_OK);
     pid_t other = begin(wait_later_without_a_queue);
@@ -311,8 +306,7 @@ static void read_all(void) {
 }
 
 /* Goal: walks and statistics show the whole engine in each process. */
-static void each_process_reads_the_whole_engine(void **state) {
-    (void)state;
+TEST(each_process_reads_the_whole_engine) {
     open_shared(TW_OWN_THREAD, true);
     assert_status(tw_add(endless, tw_str("a"), 1, NULL), TW_OK);
     assert_status(tw_add(endless, tw_str("b"), 3, NULL), TW_OK);
@@ -356,8 +350,7 @@ static void lead_and_count(void) {
 }
 
 /* Goal: the leader answers on watch_path with what all processes count, and after its end the next leader does so. */
-static void the_leader_answers_on_watch_path_for_all(void **state) {
-    (void)state;
+TEST(the_leader_answers_on_watch_path_for_all) {
     char folder[] = "/tmp/followers-XXXXXX";
     assert_non_null(mkdtemp(folder));
     (void)snprintf(watch_path, sizeof watch_path, "%s/socket", folder);
@@ -381,14 +374,5 @@ static void the_leader_answers_on_watch_path_for_all(void **state) {
 
 int main(void) {
     test_skip_unshared();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_refund_wakes_callers_of_other_processes),
-        cmocka_unit_test(a_refund_answers_calls_of_other_processes),
-        cmocka_unit_test(a_new_window_wakes_callers_whoever_leads),
-        cmocka_unit_test(a_stop_ends_waits_of_all_processes),
-        cmocka_unit_test(closing_one_process_ends_its_own_waits),
-        cmocka_unit_test(each_process_reads_the_whole_engine),
-        cmocka_unit_test(the_leader_answers_on_watch_path_for_all),
-    };
-    return cmocka_run_group_tests_name("followers", tests, NULL, NULL);
+    return test_run();
 }

@@ -67,8 +67,7 @@ static void child_counts(struct home *home) {
 
 /* ---- what the child has ------------------------------------------------------------------------------------------ */
 
-static void a_child_begins_at_zero_and_the_parent_goes_on(void **state) {
-    (void)state;
+TEST(a_child_begins_at_zero_and_the_parent_goes_on) {
     for (int host = 0; host < 2; host++) {
         struct home home;
         home_open(&home, host ? TW_HOST_DRIVEN : TW_OWN_THREAD, false);
@@ -88,8 +87,7 @@ static void a_child_begins_at_zero_and_the_parent_goes_on(void **state) {
 }
 
 /* Goal: unsent counts and batches in flight stay with the parent: what the two processes send adds up (P2). */
-static void unsent_counts_stay_with_the_parent(void **state) {
-    (void)state;
+TEST(unsent_counts_stay_with_the_parent) {
     struct home home;
     home_open(&home, TW_HOST_DRIVEN, true);
     atomic_store(&fake_driver.settle_nothing, true);
@@ -122,8 +120,7 @@ static void count_crumbs(void *ctx, int level, int event, const char *text) {
 
 /* Goal: a child reports nothing that only its parent has seen: no refused allocation, no synchronisation. Method: the
  * parent's memory is full when it forks, and both make a turn with a log. */
-static void a_child_has_seen_nothing_of_its_parents_troubles(void **state) {
-    (void)state;
+TEST(a_child_has_seen_nothing_of_its_parents_troubles) {
     tw_options options;
     tw_options_init(&options);
     options.threads = TW_HOST_DRIVEN;
@@ -155,8 +152,7 @@ static void a_child_has_seen_nothing_of_its_parents_troubles(void **state) {
 }
 
 /* Goal: any call may be the first one in the child. */
-static void any_call_may_be_the_first_in_the_child(void **state) {
-    (void)state;
+TEST(any_call_may_be_the_first_in_the_child) {
     for (int first = 0; first < 12; first++) {
         struct home home;
         home_open(&home, TW_OWN_THREAD, true);
@@ -192,8 +188,7 @@ static void any_call_may_be_the_first_in_the_child(void **state) {
 
 /* Goal: an engine that was stopped before the fork can be closed in the child, and sends nothing of the parent's
  * counts. */
-static void a_stopped_engine_can_be_closed_in_the_child(void **state) {
-    (void)state;
+TEST(a_stopped_engine_can_be_closed_in_the_child) {
     struct home home;
     home_open(&home, TW_OWN_THREAD, true);
     atomic_store(&fake_driver.away, true);
@@ -214,8 +209,7 @@ static void a_stopped_engine_can_be_closed_in_the_child(void **state) {
 }
 
 /* Goal: a fork inside tw_enter() leaves the child outside of it. */
-static void a_fork_inside_a_section(void **state) {
-    (void)state;
+TEST(a_fork_inside_a_section) {
     struct home home;
     home_open(&home, TW_OWN_THREAD, false);
     tw_enter(home.engine);
@@ -239,7 +233,6 @@ static bool is_child, child_adds;
 
 static bool fork_and_count(void *ctx, const tw_count *count) {
     struct home *home = ctx;
-    (void)count;
     pid_t pid = is_child ? 0 : child_fork(CHILD_SECONDS); /* once, not at each counter that the child is still shown */
     if (pid != 0) {
         child_expect_end(pid);
@@ -255,8 +248,7 @@ static bool fork_and_count(void *ctx, const tw_count *count) {
 
 /* Goal: a visitor that forks and calls the library in the child does not walk freed memory. Method: the child counts,
  * so that it has a window where the parent had one, or it only reads. */
-static void a_fork_inside_a_visitor(void **state) {
-    (void)state;
+TEST(a_fork_inside_a_visitor) {
     for (int adds = 0; adds < 2; adds++) {
         struct home home;
         home_open(&home, TW_OWN_THREAD, false);
@@ -274,8 +266,7 @@ static void a_fork_inside_a_visitor(void **state) {
     }
 }
 
-static void grandchildren(void **state) {
-    (void)state;
+TEST(grandchildren) {
     struct home home;
     home_open(&home, TW_OWN_THREAD, true);
     assert_status(add(&home, 1, 5), TW_OK);
@@ -302,8 +293,7 @@ static void grandchildren(void **state) {
     assert_i64_equal(fake_driver_sum(), 5);
 }
 
-static void fork_and_exec(void **state) {
-    (void)state;
+TEST(fork_and_exec) {
     struct home home;
     home_open(&home, TW_OWN_THREAD, true);
     assert_status(add(&home, 1, 5), TW_OK);
@@ -357,8 +347,7 @@ static bool sum_up(void *ctx, const tw_count *count) {
 
 /* Goal: a fork at any moment, while other threads insert, count and register and turns run: no child deadlocks, and no
  * count of the parent changes. */
-static void forks_while_other_threads_count_and_register(void **state) {
-    (void)state;
+TEST(forks_while_other_threads_count_and_register) {
     struct home home;
     home_open(&home, TW_OWN_THREAD, false);
     atomic_store(&stop, 0);
@@ -391,7 +380,6 @@ static void forks_while_other_threads_count_and_register(void **state) {
 }
 
 static void *open_and_close(void *arg) {
-    (void)arg;
     tw_options options;
     tw_options_init(&options);
     options.memory_bytes_max = 1 << 20;
@@ -420,8 +408,7 @@ static int fork_during_the_first_call(void) {
     return 0;
 }
 
-static void a_fork_during_the_first_call_of_the_process(void **state) {
-    (void)state;
+TEST(a_fork_during_the_first_call_of_the_process) {
     for (uint64_t round = 0; round < test_scale(40); round++) {
         fflush(NULL);
         pid_t pid = fork();
@@ -437,18 +424,5 @@ int main(int argc, char **argv) {
     if (test_is_emulated()) test_skip_program("qemu-user wipes no pages in a child: run it on an ARM64 machine");
     if (argc > 1 && strcmp(argv[1], "first-call") == 0) return fork_during_the_first_call();
     if (test_is_slow()) test_skip_program(TEST_NO_FORK_HERE);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_child_begins_at_zero_and_the_parent_goes_on),
-        cmocka_unit_test(unsent_counts_stay_with_the_parent),
-        cmocka_unit_test(a_child_has_seen_nothing_of_its_parents_troubles),
-        cmocka_unit_test(any_call_may_be_the_first_in_the_child),
-        cmocka_unit_test(a_stopped_engine_can_be_closed_in_the_child),
-        cmocka_unit_test(a_fork_inside_a_section),
-        cmocka_unit_test(a_fork_inside_a_visitor),
-        cmocka_unit_test(grandchildren),
-        cmocka_unit_test(fork_and_exec),
-        cmocka_unit_test(forks_while_other_threads_count_and_register),
-        cmocka_unit_test(a_fork_during_the_first_call_of_the_process),
-    };
-    return cmocka_run_group_tests_name("fork", tests, NULL, NULL);
+    return test_run();
 }

@@ -55,13 +55,11 @@ static struct sums sums_of(struct home *home) {
 
 static atomic_long signals;
 static void on_alarm(int number) {
-    (void)number;
     atomic_fetch_add(&signals, 1);
 }
 
 /* Goal: no call fails and no count is lost because of a signal. Method: a timer of 1 kHz without SA_RESTART. */
-static void signals_all_the_time_disturb_nothing(void **state) {
-    (void)state;
+TEST(signals_all_the_time_disturb_nothing) {
     struct sigaction action = {.sa_handler = on_alarm}, before;
     sigemptyset(&action.sa_mask);
     sigaction(SIGALRM, &action, &before);
@@ -94,8 +92,7 @@ static void signals_all_the_time_disturb_nothing(void **state) {
 
 /* ---- 49: twice --------------------------------------------------------------------------------------------------- */
 
-static void stopping_twice_is_harmless_and_families_close_as_often_as_opened(void **state) {
-    (void)state;
+TEST(stopping_twice_is_harmless_and_families_close_as_often_as_opened) {
     struct home home;
     home_init(&home);
     home_open(&home);
@@ -140,8 +137,7 @@ static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t en
     told += sums.sum + sums.overflow;
     return true;
 }
-static void stopping_beside_running_calls_loses_nothing(void **state) {
-    (void)state;
+TEST(stopping_beside_running_calls_loses_nothing) {
     for (uint64_t round = 0; round < test_scale(10); round++) {
         struct home home;
         home_init(&home);
@@ -186,8 +182,7 @@ static void *open_count_close(void *arg) {
 }
 
 /* Goal: engines open and close in parallel, and leave nothing behind. */
-static void engines_come_and_go_in_parallel(void **state) {
-    (void)state;
+TEST(engines_come_and_go_in_parallel) {
     int64_t fds = test_fd_count();
     pthread_t threads[6];
     bool fine[6] = {false};
@@ -228,8 +223,7 @@ static void check_flood(uint32_t on_full, uint64_t keys_max, uint64_t flood) {
 }
 
 /* Goal: memory stays flat and the figures stay right when far more keys come than may be held (P6). */
-static void a_flood_of_keys_is_counted_or_refused(void **state) {
-    (void)state;
+TEST(a_flood_of_keys_is_counted_or_refused) {
     uint64_t keys_max = test_scale(10000);
     if (keys_max > 100000) keys_max = 100000;
     check_flood(TW_ON_FULL_OVERFLOW, keys_max, keys_max * 100);
@@ -239,8 +233,7 @@ static void a_flood_of_keys_is_counted_or_refused(void **state) {
 /* ---- 52: keys ---------------------------------------------------------------------------------------------------- */
 
 /* Goal: keys of every length and of any bytes stay apart from keys that differ in one byte or in length. */
-static void keys_are_any_bytes_of_any_length(void **state) {
-    (void)state;
+TEST(keys_are_any_bytes_of_any_length) {
     struct home home;
     home_init(&home);
     home_open(&home);
@@ -281,8 +274,7 @@ static void *live_briefly(void *arg) {
 }
 
 /* Goal: any number of threads come and go; each one's counts are kept, and its memory is used again. */
-static void threads_come_and_go_without_growth(void **state) {
-    (void)state;
+TEST(threads_come_and_go_without_growth) {
     if (test_is_emulated()) {
         test_leave_out("qemu-user holds memory for each thread that ends: run it on an ARM64 machine");
         return;
@@ -326,8 +318,7 @@ static void *stall_inside(void *arg) {
 
 /* Goal: a section held for 10 s delays the reuse of memory, shows in the gauge, and delays nothing else (E18, E19,
  * E21). */
-static void a_thread_that_stalls_in_a_section_delays_nothing_but_reuse(void **state) {
-    (void)state;
+TEST(a_thread_that_stalls_in_a_section_delays_nothing_but_reuse) {
     struct home home;
     home_init(&home);
     home.options.threads = TW_HOST_DRIVEN;
@@ -367,18 +358,4 @@ static void a_thread_that_stalls_in_a_section_delays_nothing_but_reuse(void **st
     assert_i64_equal(test_stat_of(home.engine, sections_oldest_ms), 0);
     assert_true(test_memory_bytes(home.engine) < during / 2);
     assert_status(tw_close(home.engine, 100), TW_OK);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(signals_all_the_time_disturb_nothing),
-        cmocka_unit_test(stopping_twice_is_harmless_and_families_close_as_often_as_opened),
-        cmocka_unit_test(stopping_beside_running_calls_loses_nothing),
-        cmocka_unit_test(engines_come_and_go_in_parallel),
-        cmocka_unit_test(a_flood_of_keys_is_counted_or_refused),
-        cmocka_unit_test(keys_are_any_bytes_of_any_length),
-        cmocka_unit_test(threads_come_and_go_without_growth),
-        cmocka_unit_test(a_thread_that_stalls_in_a_section_delays_nothing_but_reuse),
-    };
-    return cmocka_run_group_tests_name("hardship", tests, NULL, NULL);
 }

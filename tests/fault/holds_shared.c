@@ -86,7 +86,6 @@ static void expect_used(tw_key key, int64_t wanted) {
 /* ---- one limit --------------------------------------------------------------------------------------------------- */
 
 static void hold_until_denied(struct child *child, uint32_t number) {
-    (void)number;
     for (uint32_t denied = 0; denied < 100;) {
         tw_status status = tw_hold(family, tw_str("all"), 1000, NULL);
         child->held += status == TW_OK;
@@ -102,8 +101,7 @@ static void hold_until_denied(struct child *child, uint32_t number) {
 }
 
 /* Goal: four processes hold exactly `limit` slots together. Each releases its own ones, and no more. */
-static void four_processes_hold_exactly_one_limit(void **state) {
-    (void)state;
+TEST(four_processes_hold_exactly_one_limit) {
     open_shared();
     pid_t pids[CHILDREN];
     uint64_t held = 0;
@@ -133,8 +131,7 @@ static void hold_and_wait(struct child *child, uint32_t number) {
 
 /* Goal: slots return whether a process is killed, becomes another program, closes the engine or ends; those of a
  * stopped process do not. */
-static void slots_return_however_a_process_ends(void **state) {
-    (void)state;
+TEST(slots_return_however_a_process_ends) {
     open_shared();
     pid_t pids[5];
     int64_t wanted = 0;
@@ -161,15 +158,13 @@ static void slots_return_however_a_process_ends(void **state) {
 /* ---- places ------------------------------------------------------------------------------------------------------ */
 
 static void hold_one(struct child *child, uint32_t number) {
-    (void)number;
     if (tw_hold(family, tw_str("all"), 1000, NULL) != TW_OK) _exit(2);
     twi_store_release(&child->is_ready, true);
     pause();
 }
 
 /* Goal: accounts of many processes, which need several lines, are as exact. */
-static void forty_processes_have_accounts(void **state) {
-    (void)state;
+TEST(forty_processes_have_accounts) {
     open_shared();
     pid_t pids[40];
     for (uint32_t i = 0; i < 40; i++) pids[i] = begin(hold_one, i);
@@ -204,8 +199,7 @@ static void hold_and_release_for_ever(struct child *child, uint32_t number) {
 
 /* Goal: of processes that are killed anywhere in a call nothing is left, and none of the others' slots is lost. Each
  * child checks all answers of its releases. */
-static void killed_processes_leave_no_slots(void **state) {
-    (void)state;
+TEST(killed_processes_leave_no_slots) {
     open_shared();
     pid_t pids[CHILDREN];
     struct test_prng prng;
@@ -231,11 +225,5 @@ static void killed_processes_leave_no_slots(void **state) {
 
 int main(void) {
     test_skip_unshared();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(four_processes_hold_exactly_one_limit),
-        cmocka_unit_test(slots_return_however_a_process_ends),
-        cmocka_unit_test(forty_processes_have_accounts),
-        cmocka_unit_test(killed_processes_leave_no_slots),
-    };
-    return cmocka_run_group_tests_name("holds_shared", tests, NULL, NULL);
+    return test_run();
 }

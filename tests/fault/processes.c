@@ -88,8 +88,7 @@ static void enter_and_wait(void) {
 }
 
 /* Goal: a killed process is found before its parent has waited for it, and after that. */
-static void a_killed_process_is_found(void **state) {
-    (void)state;
+TEST(a_killed_process_is_found) {
     open_shared();
     for (int reaped = 0; reaped < 2; reaped++) {
         pid_t pid = begin(enter_and_wait);
@@ -112,8 +111,7 @@ static void enter_and_exec(void) {
 }
 
 /* Goal: a process that has become another program is found, although its number and its beginning are the same. */
-static void a_process_that_calls_exec_is_found(void **state) {
-    (void)state;
+TEST(a_process_that_calls_exec_is_found) {
     open_shared();
     pid_t pid = begin(enter_and_exec);
     expect_alive();
@@ -132,8 +130,7 @@ static void enter_and_leave(void) {
     pause();
 }
 
-static void a_process_that_closes_the_engine_has_left(void **state) {
-    (void)state;
+TEST(a_process_that_closes_the_engine_has_left) {
     open_shared();
     pid_t pid = begin(enter_and_leave);
     expect_alive();
@@ -160,8 +157,7 @@ static void enter_by_a_thread_that_ends(void) {
 }
 
 /* Goal: the end of every thread that has called the library is not the end of the process. */
-static void a_process_without_registered_threads_lives(void **state) {
-    (void)state;
+TEST(a_process_without_registered_threads_lives) {
     open_shared();
     pid_t pid = begin(enter_by_a_thread_that_ends);
     expect_alive();
@@ -174,7 +170,6 @@ static void a_process_without_registered_threads_lives(void **state) {
 }
 
 static void *outlive(void *ctx) {
-    (void)ctx;
     wait_for_end();
     _exit(0);
 }
@@ -188,8 +183,7 @@ static void end_the_main_thread(void) {
 }
 
 /* Goal: a process whose main thread has ended is shown as a zombie, and lives. */
-static void a_process_without_its_main_thread_lives(void **state) {
-    (void)state;
+TEST(a_process_without_its_main_thread_lives) {
     open_shared();
     pid_t pid = begin(end_the_main_thread);
     usleep(50000);
@@ -218,8 +212,7 @@ static void lead_as_daemon(void) {
 
 /* Goal: a daemon's first process opens the engine, forks the daemon and exits, and no death is reported. If it was a
  * candidate, one is. */
-static void the_first_process_of_a_daemon_may_end(void **state) {
-    (void)state;
+TEST(the_first_process_of_a_daemon_may_end) {
     for (uint32_t was_candidate = 0; was_candidate < 2; was_candidate++) {
         common = children_pages(sizeof *common);
         pid_t first = child_fork(60);
@@ -238,13 +231,5 @@ static void the_first_process_of_a_daemon_may_end(void **state) {
 
 int main(void) {
     test_skip_unshared();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_process_is_found),
-        cmocka_unit_test(a_process_that_calls_exec_is_found),
-        cmocka_unit_test(a_process_that_closes_the_engine_has_left),
-        cmocka_unit_test(a_process_without_registered_threads_lives),
-        cmocka_unit_test(a_process_without_its_main_thread_lives),
-        cmocka_unit_test(the_first_process_of_a_daemon_may_end),
-    };
-    return cmocka_run_group_tests_name("processes", tests, NULL, NULL);
+    return test_run();
 }

@@ -31,7 +31,6 @@ static tw_engine *engine;
 static tw_family *windows, *total, *rate, *doors;
 
 static void note_log(void *ctx, int level, int event, const char *text) {
-    (void)ctx;
     if (event == TW_EVENT_BARRIER && level == TW_LOG_ERROR && strstr(text, "membarrier") != NULL) common->barriers++;
 }
 
@@ -50,7 +49,6 @@ static tw_family *family_of(const char *name, int64_t window_ms) {
 }
 
 static int open_engine(void **state) {
-    (void)state;
     tw_options options;
     tw_options_init(&options);
     options.log_write = note_log;
@@ -66,7 +64,6 @@ static int open_engine(void **state) {
 }
 
 static int close_engine(void **state) {
-    (void)state;
     assert_status(tw_close(engine, 1000), TW_OK);
     munmap(common, sizeof *common);
     return 0;
@@ -117,7 +114,6 @@ static int64_t sum_of_total(void) {
 /* ---- a follower -------------------------------------------------------------------------------------------------- */
 
 static bool meet(void *ctx, const tw_count *count) {
-    (void)count;
     ++*(int64_t *)ctx;
     return true;
 }
@@ -149,8 +145,7 @@ static void follow(void) {
 
 /* Goal: workers that would be killed for the call are not killed, one limit is exact, all that was answered is counted,
  * and the leader gives memory back beside them. */
-static void a_follower_makes_no_barrier(void **state) {
-    (void)state;
+TEST_WITH(a_follower_makes_no_barrier, open_engine, close_engine, NULL) {
     assert_status(tw_lead(engine), TW_OK);
     pid_t pids[CHILDREN];
     for (int i = 0; i < CHILDREN; i++)
@@ -196,8 +191,7 @@ static void await(_Atomic bool *flag) {
 
 /* Goal: under such a leader windows end and counts are right. No memory of ended windows is reused, and the log says
  * why. A leader that may make the call gives all of it back. */
-static void a_leader_without_barriers_reuses_no_memory(void **state) {
-    (void)state;
+TEST_WITH(a_leader_without_barriers_reuses_no_memory, open_engine, close_engine, NULL) {
     pid_t pid = child_fork(60);
     if (pid == 0) lead();
     await(&common->leads);
@@ -231,9 +225,5 @@ static void a_leader_without_barriers_reuses_no_memory(void **state) {
 
 int main(void) {
     test_skip_unshared();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_follower_makes_no_barrier, open_engine, close_engine),
-        cmocka_unit_test_setup_teardown(a_leader_without_barriers_reuses_no_memory, open_engine, close_engine),
-    };
-    return cmocka_run_group_tests_name("sandbox", tests, NULL, NULL);
+    return test_run();
 }

@@ -111,15 +111,13 @@ static void expect_windows_to_end(void) {
 /* ---- counting ---------------------------------------------------------------------------------------------------- */
 
 static void add_to_all(struct child *child, uint32_t number) {
-    (void)number;
     for (uint32_t round = 0; round < 20; round++)
         for (uint32_t key = 0; key < KEYS; key++)
             if (tw_add(family, key_of(&key), 1, NULL) == TW_OK) child->calls++;
 }
 
 /* Goal: the counts of all processes are in one table, and none is lost, also where several insert one key. */
-static void children_count_in_their_parents_table(void **state) {
-    (void)state;
+TEST(children_count_in_their_parents_table) {
     open_shared(0);
     pid_t pids[CHILDREN];
     for (uint32_t i = 0; i < CHILDREN; i++) pids[i] = begin(add_to_all, i);
@@ -145,7 +143,6 @@ static void *count_once_and_stay(void *arg) {
 }
 
 static void have_many_threads(struct child *child, uint32_t number) {
-    (void)number;
     static pthread_t threads[THREADS];
     pthread_attr_t small;
     pthread_attr_init(&small);
@@ -156,8 +153,7 @@ static void have_many_threads(struct child *child, uint32_t number) {
 }
 
 /* Goal: a process looks at threads of others, also at so many that it has never had itself. */
-static void others_have_many_threads(void **state) {
-    (void)state;
+TEST(others_have_many_threads) {
     open_shared(WINDOW_MS);
     pid_t pid = begin(have_many_threads, 0);
     await_word(&children[0].calls, THREADS);
@@ -168,7 +164,6 @@ static void others_have_many_threads(void **state) {
 }
 
 static void acquire_until_denied(struct child *child, uint32_t number) {
-    (void)number;
     for (uint32_t denied = 0; denied < 100;) {
         tw_status status = tw_acquire(family, tw_str("sale"), 1, 1000, NULL);
         child->admitted += status == TW_OK;
@@ -178,8 +173,7 @@ static void acquire_until_denied(struct child *child, uint32_t number) {
 }
 
 /* Goal: four processes under one limit of 1,000 admit exactly 1,000. */
-static void four_processes_admit_exactly_one_limit(void **state) {
-    (void)state;
+TEST(four_processes_admit_exactly_one_limit) {
     open_shared(0);
     pid_t pids[CHILDREN];
     for (uint32_t i = 0; i < CHILDREN; i++) pids[i] = begin(acquire_until_denied, i);
@@ -211,8 +205,7 @@ static void have_grandchildren(struct child *child, uint32_t number) {
 }
 
 /* Goal: children of children share the engine, too. They open and close no families. */
-static void grandchildren_share_it(void **state) {
-    (void)state;
+TEST(grandchildren_share_it) {
     open_shared(0);
     pid_t pids[CHILDREN];
     for (uint32_t i = 0; i < CHILDREN; i++) pids[i] = begin(have_grandchildren, i);
@@ -231,7 +224,6 @@ static void grandchildren_share_it(void **state) {
 static int64_t origin_ms;
 
 static void acquire_for_ever(struct child *child, uint32_t number) {
-    (void)number;
     for (uint32_t i = 0;; i++) {
         tw_verdict verdict;
         tw_status status = tw_acquire(family, tw_str("rate"), 1, LIMIT, &verdict);
@@ -252,8 +244,7 @@ static void expect_no_window_oversold(void) {
 }
 
 /* Goal: a killed worker sells nothing twice, its windows end, and its memory returns. */
-static void killed_children_oversell_nothing(void **state) {
-    (void)state;
+TEST(killed_children_oversell_nothing) {
     open_shared(WINDOW_MS);
     origin_ms = twi_clock_read(&engine->clock) / WINDOW_MS * WINDOW_MS;
     pid_t pids[CHILDREN];
@@ -277,7 +268,6 @@ static void killed_children_oversell_nothing(void **state) {
 }
 
 static void lead_until_told(struct child *child, uint32_t number) {
-    (void)number;
     while (child->told == 0) {
         if (tw_lead(engine) == TW_OK) child->leads = 1;
         tw_status status = tw_turn(engine); /* TW_ERR_MODE with a thread of its own */
@@ -293,8 +283,7 @@ static pid_t begin_candidate(uint32_t number) {
 
 /* Goal: 100 leaders, one after the other, close while two processes acquire: no leader died, no limit is exceeded, and
  * windows end. */
-static void a_hundred_leaders_hand_over_under_load(void **state) {
-    (void)state;
+TEST(a_hundred_leaders_hand_over_under_load) {
     const uint32_t threads[] = {TW_OWN_THREAD, TW_HOST_DRIVEN};
     for (size_t i = 0; i < 2; i++) {
         open_with(WINDOW_MS, threads[i]);
@@ -323,7 +312,6 @@ static void a_hundred_leaders_hand_over_under_load(void **state) {
 /* ---- the leader -------------------------------------------------------------------------------------------------- */
 
 static void lead_and_wait(struct child *child, uint32_t number) {
-    (void)number;
     tw_status status = tw_lead(engine);
     if (status != TW_OK && status != TW_PENDING) _exit(2);
     child->leads = status == TW_OK ? 1 : 2;
@@ -331,8 +319,7 @@ static void lead_and_wait(struct child *child, uint32_t number) {
 }
 
 /* Goal: when the leader is killed, a process that stands by takes over, and windows end again. */
-static void a_killed_leader_is_replaced(void **state) {
-    (void)state;
+TEST(a_killed_leader_is_replaced) {
     open_with(WINDOW_MS, TW_OWN_THREAD);
     pid_t first = begin(lead_and_wait, 0);
     await_word(&children[0].leads, 1);
@@ -356,8 +343,7 @@ static void a_killed_leader_is_replaced(void **state) {
 }
 
 /* Goal: before any process leads, all count, by the right time, and no window is sealed. */
-static void without_a_leader_all_count(void **state) {
-    (void)state;
+TEST(without_a_leader_all_count) {
     open_with(WINDOW_MS, TW_OWN_THREAD);
     tw_stats stats;
     for (int i = 0; i < 3; i++) {
@@ -385,12 +371,10 @@ static void lead_and_stay(struct child *child, uint32_t number) {
     child->leads = tw_lead(engine) == TW_OK ? 1 : 2;
     (void)tw_add(family, tw_str("key"), 1, NULL);
     while (child->admitted == 0) usleep(1000);
-    (void)number;
 }
 
 /* Goal: a leader that closes hands over, and no window is reported. The last candidate reports it, when it closes. */
-static void a_leader_hands_over_and_the_last_one_ends_the_engine(void **state) {
-    (void)state;
+TEST(a_leader_hands_over_and_the_last_one_ends_the_engine) {
     open_with(0, TW_OWN_THREAD);
     tw_family_options options;
     tw_family_options_init(&options);
@@ -426,7 +410,6 @@ static void a_leader_hands_over_and_the_last_one_ends_the_engine(void **state) {
 #define NOBODY 65534
 
 static void lead_as_nobody(struct child *child, uint32_t number) {
-    (void)number;
     if (setuid(NOBODY) != 0 || tw_add(family, tw_str("key"), 1, NULL) != TW_OK) _exit(2);
     child->calls = 1;
     for (int i = 0; tw_lead(engine) != TW_OK; i++) {
@@ -491,8 +474,7 @@ static void be_root(bool leads, uint32_t threads) {
 
 /* Goal: root makes no call after a process of another user has joined, because that one can write pointers which root
  * would follow. It hands over if it led. The others continue. */
-static void root_leaves_the_engine_to_other_users(void **state) {
-    (void)state;
+TEST(root_leaves_the_engine_to_other_users) {
     if (geteuid() != 0) test_leave_out("only root can change its user: run it as root");
     for (int i = 0; i < 4; i++) {
         fflush(NULL);
@@ -513,8 +495,7 @@ static void lead_and_count(struct child *child, uint32_t number) {
 
 /* Goal: the engine outlives each process that uses it, such as a worker of a server that is restarted. A worker that is
  * forked when no other one is left leads, and finds the counts. */
-static void a_worker_that_is_forked_later_finds_the_counts(void **state) {
-    (void)state;
+TEST(a_worker_that_is_forked_later_finds_the_counts) {
     const uint32_t threads[] = {TW_OWN_THREAD, TW_HOST_DRIVEN};
     for (size_t i = 0; i < 2; i++) {
         open_with(0, threads[i]);
@@ -534,8 +515,7 @@ static void stop_and_close(struct child *child, uint32_t number) {
 }
 
 /* Goal: tw_stop() by the leader ends the engine for all processes, also for those that are forked later. */
-static void a_leader_stops_the_engine_for_all(void **state) {
-    (void)state;
+TEST(a_leader_stops_the_engine_for_all) {
     open_with(0, TW_OWN_THREAD);
     child_expect_end(begin(stop_and_close, 0));
     assert_status(tw_add(family, tw_str("key"), 1, NULL), TW_ERR_CLOSED);
@@ -544,7 +524,6 @@ static void a_leader_stops_the_engine_for_all(void **state) {
 }
 
 static void turn_until_told(struct child *child, uint32_t number) {
-    (void)number;
     child->leads = tw_lead(engine) == TW_OK ? 1 : 2;
     while (child->admitted == 0) {
         tw_status status = tw_turn(engine);
@@ -556,8 +535,7 @@ static void turn_until_told(struct child *child, uint32_t number) {
 
 /* Goal: in a host-driven engine the thread that leads makes the turns. Other threads and processes make none, until it
  * ends or hands over. */
-static void a_host_leads_by_its_turns(void **state) {
-    (void)state;
+TEST(a_host_leads_by_its_turns) {
     open_with(WINDOW_MS, TW_HOST_DRIVEN);
     assert_status(tw_turn(engine), TW_PENDING);
     pid_t first = begin(turn_until_told, 0), second;
@@ -581,20 +559,5 @@ static void a_host_leads_by_its_turns(void **state) {
 
 int main(void) {
     test_skip_unshared();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(root_leaves_the_engine_to_other_users), /* first: others make this process share its threads */
-        cmocka_unit_test(children_count_in_their_parents_table),
-        cmocka_unit_test(four_processes_admit_exactly_one_limit),
-        cmocka_unit_test(grandchildren_share_it),
-        cmocka_unit_test(others_have_many_threads),
-        cmocka_unit_test(killed_children_oversell_nothing),
-        cmocka_unit_test(a_hundred_leaders_hand_over_under_load),
-        cmocka_unit_test(a_killed_leader_is_replaced),
-        cmocka_unit_test(without_a_leader_all_count),
-        cmocka_unit_test(a_leader_hands_over_and_the_last_one_ends_the_engine),
-        cmocka_unit_test(a_worker_that_is_forked_later_finds_the_counts),
-        cmocka_unit_test(a_leader_stops_the_engine_for_all),
-        cmocka_unit_test(a_host_leads_by_its_turns),
-    };
-    return cmocka_run_group_tests_name("shared", tests, NULL, NULL);
+    return test_run();
 }

@@ -29,7 +29,6 @@ static void is_of_seconds(tw_family_options *options) {
     options->history_ms = TW_NONE;
 }
 static void is_plain(tw_family_options *options) {
-    (void)options;
 }
 static void is_sliding(tw_family_options *options) {
     options->limit_shape = TW_SHAPE_SLIDING;
@@ -65,7 +64,6 @@ static tw_family *family_of(const char *name, void (*fill)(tw_family_options *op
 }
 
 static int open_engine(void **state) {
-    (void)state;
     tw_options options;
     tw_options_init(&options);
     options.threads = TW_HOST_DRIVEN;
@@ -85,7 +83,6 @@ static int open_engine(void **state) {
 }
 
 static int close_engine(void **state) {
-    (void)state;
     step_end_child();
     assert_status(tw_close(engine, 0), TW_OK);
     return 0;
@@ -101,7 +98,6 @@ static int64_t count_of(tw_family *family, tw_key key) {
 
 /* The child's thread is registered before it is stepped. */
 static void has_counted(uint32_t n) {
-    (void)n;
     (void)tw_add(counters, tw_str("warm"), 1, NULL);
 }
 
@@ -166,18 +162,15 @@ static void run_count(const char *name, bool (*run)(uint32_t n), size_t size, in
     run_case(&(struct step_call){name, 23, count_before, has_counted, run, judge_count}, size);
 }
 
-static void a_new_key(void **state) {
-    (void)state;
+TEST_WITH(a_new_key, open_engine, close_engine, NULL) {
     run_count("insert with its view", adds_and_views, 12, 0, 1);
     run_count("insert", adds, 12, 0, 1);
 }
-static void a_long_new_key(void **state) {
-    (void)state;
+TEST_WITH(a_long_new_key, open_engine, close_engine, NULL) {
     run_count("insert of 60 bytes", adds_and_views, 60, 0, 1);
     run_count("insert of 700 bytes", adds_and_views, 700, 0, 1);
 }
-static void a_known_key(void **state) {
-    (void)state;
+TEST_WITH(a_known_key, open_engine, close_engine, NULL) {
     run_count("add with its view", adds_and_views, 12, 1, 1);
     run_count("add", adds, 12, 1, 1);
     run_count("add to 700 bytes", adds, 700, 1, 1);
@@ -185,8 +178,7 @@ static void a_known_key(void **state) {
 }
 
 /* The child's first call registers its thread and joins the engine. */
-static void the_first_call(void **state) {
-    (void)state;
+TEST_WITH(the_first_call, open_engine, close_engine, NULL) {
     counted_before = 1, change = 1;
     run_case(&(struct step_call){"first call", 101, count_before, NULL, adds_and_views, judge_count}, 12);
 }
@@ -211,8 +203,7 @@ static void judge_many(uint32_t n, bool answered) {
     for (uint32_t i = 0; i < MANY; i++) judge_key(counters, key_of(n, i), i % 2 == 0, 1, answered);
 }
 
-static void a_group_of_keys(void **state) {
-    (void)state;
+TEST_WITH(a_group_of_keys, open_engine, close_engine, NULL) {
     run_case(&(struct step_call){"add_many", 101, count_many_before, has_counted, adds_many, judge_many}, 12);
 }
 
@@ -249,7 +240,6 @@ static void judge_window(uint32_t n, bool answered) {
 }
 
 static bool only_the_longest_windows_are_left(void *ctx) {
-    (void)ctx;
     turn();
     return test_stat_of(engine, generations) == LONG_WINDOWS;
 }
@@ -267,8 +257,7 @@ static bool memory_is_back(void *bytes_max) {
 }
 
 /* A window that a killed child was making, or its old map, is not found again: at most one piece of memory a kill. */
-static void a_window_is_opened(void **state) {
-    (void)state;
+TEST_WITH(a_window_is_opened, open_engine, close_engine, NULL) {
     keys_before = 0;
     int64_t bytes = test_memory_bytes(engine);
     uint32_t kills =
@@ -292,8 +281,7 @@ static size_t find_growth(uint32_t *found, size_t most) {
     return count;
 }
 
-static void an_insert_that_grows(void **state) {
-    (void)state;
+TEST_WITH(an_insert_that_grows, open_engine, close_engine, NULL) {
     uint32_t at[64];
     size_t count = find_growth(at, 64);
     assert_true(count > 4);
@@ -350,12 +338,10 @@ static void judge_refunded(uint32_t n, bool answered) {
 }
 
 static void has_acquired(uint32_t n) {
-    (void)n;
     (void)tw_acquire(limited, tw_str("warm"), 1, LIMIT, NULL);
 }
 
-static void a_unit_is_taken(void **state) {
-    (void)state;
+TEST_WITH(a_unit_is_taken, open_engine, close_engine, NULL) {
     tw_family *families[] = {counters, rate, sliding, bucket, own_window};
     const char *names[] = {"endless", "aligned", "sliding", "rate", "from first"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
@@ -371,8 +357,7 @@ static void a_unit_is_taken(void **state) {
     }
 }
 
-static void units_are_taken_and_given_back(void **state) {
-    (void)state;
+TEST_WITH(units_are_taken_and_given_back, open_engine, close_engine, NULL) {
     limited = counters;
     run_case(&(struct step_call){"acquire_some", 61, spend_before, has_acquired, acquires_some, judge_all_taken}, 12);
     run_case(&(struct step_call){"refund", 31, spend_before, has_acquired, refunds, judge_refunded}, 12);
@@ -382,8 +367,7 @@ static bool acquires_all(uint32_t n) {
     tw_claim claims[2] = {{rate, key_of(n, 0), 1, LIMIT}, {counters, tw_str("all"), 1, INT64_C(1) << 40}};
     return tw_acquire_all(claims, 2, NULL) == TW_OK;
 }
-static void several_limits_at_once(void **state) {
-    (void)state;
+TEST_WITH(several_limits_at_once, open_engine, close_engine, NULL) {
     limited = rate;
     run_case(&(struct step_call){"acquire_all", 101, spend_before, has_acquired, acquires_all, judge_one_taken}, 12);
 }
@@ -415,13 +399,11 @@ static void judge_visits(uint32_t n, bool answered) {
     assert_i64_equal(before + changed, elements_before + 1);
 }
 static void has_visited(uint32_t n) {
-    (void)n;
     (void)tw_distinct_add(visitors, tw_str("warm"), tw_str("warm"), NULL);
 }
 
 /* A sketch grows after 14 elements. */
-static void an_element(void **state) {
-    (void)state;
+TEST_WITH(an_element, open_engine, close_engine, NULL) {
     uint32_t numbers[] = {0, 3, 14};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         char name[64];
@@ -459,7 +441,6 @@ static bool only_one_slot_is_used(void *n) {
 }
 /* The slots of the child are free, and the slot of the parent is not. */
 static void judge_slots(uint32_t n, bool answered) {
-    (void)answered;
     assert_status(tw_process_died(engine), TW_OK);
     assert_true(test_wait(only_one_slot_is_used, &n, 10000));
     assert_true(holds(n));
@@ -469,8 +450,7 @@ static void judge_slots(uint32_t n, bool answered) {
     assert_status(tw_hold_release(counters, key_of(n, 0)), TW_ERR_RANGE);
 }
 
-static void a_slot_in_use(void **state) {
-    (void)state;
+TEST_WITH(a_slot_in_use, open_engine, close_engine, NULL) {
     run_case(&(struct step_call){"hold", 67, hold_before, has_held, holds, judge_slots}, 12);
     run_case(&(struct step_call){"hold_release", 67, hold_before, holds_a_slot, releases, judge_slots}, 12);
 }
@@ -482,22 +462,18 @@ static bool count_one(void *ctx, const tw_count *count) {
     return true;
 }
 static bool walks(uint32_t n) {
-    (void)n;
     int64_t sum = 0;
     return tw_each(rate, TW_NOW, count_one, &sum) == TW_OK && sum == KEYS_BEFORE;
 }
 static bool ranks(uint32_t n) {
-    (void)n;
     int64_t sum = 0;
     return tw_top(rate, 4, TW_NOW, count_one, &sum) == TW_OK && sum == 4;
 }
 static bool reads_statistics(uint32_t n) {
-    (void)n;
     tw_stats stats;
     return tw_stats_read(engine, &stats) == TW_OK && stats.increments >= KEYS_BEFORE;
 }
 static bool finds(uint32_t n) {
-    (void)n;
     return tw_family_find(engine, "rate") == rate;
 }
 static bool reads(uint32_t n) {
@@ -505,13 +481,11 @@ static bool reads(uint32_t n) {
     return tw_get(rate, key_of(n, 0), &view) == TW_OK && view == 0;
 }
 static bool leaves(uint32_t n) {
-    (void)n;
     return tw_close(engine, 1000) == TW_OK;
 }
 
 /* The same calls work in the parent. A lock that stayed taken would stop it here. */
 static void judge_calls(uint32_t n, bool answered) {
-    (void)answered;
     turn();
     assert_true(walks(n));
     assert_true(ranks(n));
@@ -520,8 +494,7 @@ static void judge_calls(uint32_t n, bool answered) {
     assert_true(reads(n));
 }
 
-static void calls_that_read(void **state) {
-    (void)state;
+TEST_WITH(calls_that_read, open_engine, close_engine, NULL) {
     struct {
         const char *name;
         bool (*run)(uint32_t n);
@@ -535,20 +508,5 @@ static void calls_that_read(void **state) {
 int main(void) {
     step_begin();
     alarm(WHOLE_SECONDS);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_new_key, open_engine, close_engine),
-        cmocka_unit_test_setup_teardown(a_long_new_key, open_engine, close_engine),
-        cmocka_unit_test_setup_teardown(a_known_key, open_engine, close_engine),
-        cmocka_unit_test_setup_teardown(the_first_call, open_engine, close_engine),
-        cmocka_unit_test_setup_teardown(a_group_of_keys, open_engine, close_engine),
-        cmocka_unit_test_setup_teardown(a_window_is_opened, open_engine, close_engine),
-        cmocka_unit_test_setup_teardown(an_insert_that_grows, open_engine, close_engine),
-        cmocka_unit_test_setup_teardown(a_unit_is_taken, open_engine, close_engine),
-        cmocka_unit_test_setup_teardown(units_are_taken_and_given_back, open_engine, close_engine),
-        cmocka_unit_test_setup_teardown(several_limits_at_once, open_engine, close_engine),
-        cmocka_unit_test_setup_teardown(an_element, open_engine, close_engine),
-        cmocka_unit_test_setup_teardown(a_slot_in_use, open_engine, close_engine),
-        cmocka_unit_test_setup_teardown(calls_that_read, open_engine, close_engine),
-    };
-    return cmocka_run_group_tests_name("step", tests, NULL, NULL);
+    return test_run();
 }

@@ -44,7 +44,6 @@ static int64_t units_at(uint32_t i) {
 }
 
 static int open_engine(void **state) {
-    (void)state;
     tw_options options;
     fake_driver_share(&options);
     fake_driver.away = true;
@@ -63,7 +62,6 @@ static int open_engine(void **state) {
 }
 
 static int close_engine(void **state) {
-    (void)state;
     step_end_child();
     fake_driver.away = false;
     assert_status(tw_close(engine, 1000), TW_OK);
@@ -132,7 +130,6 @@ static bool is_in_state(uint32_t table) {
 }
 /* What may be marked is collected, too. */
 static bool is_packed(void *ctx) {
-    (void)ctx;
     assert_status(tw_turn(engine), TW_OK);
     assert_true(twi_turn_take(engine));
     send_all();
@@ -146,7 +143,6 @@ static void await(bool (*holds)(void *ctx)) {
 /* ---- the calls ---- */
 
 static void own_the_turn(uint32_t n) {
-    (void)n;
     assert_int_equal(twi_turn_own(engine, 0), 0);
 }
 
@@ -159,20 +155,17 @@ static void judge(uint32_t n, bool answered) {
 
 /* The window is packed and its table given back, and Redis is empty. */
 static void pack_and_wipe(uint32_t n) {
-    (void)n;
     await(is_packed);
     assert_true(twi_turn_take(engine));
     wipe();
     twi_turn_leave(engine);
 }
 static bool restores(uint32_t n) {
-    (void)n;
     while (twi_port_restore_some(engine)) continue;
     return true;
 }
 /* Goal: a packed window is restored once, wherever its leader is killed. */
-static void a_packed_window_is_restored(void **state) {
-    (void)state;
+TEST_WITH(a_packed_window_is_restored, open_engine, close_engine, NULL) {
     count_in_window();
     step_through(&(struct step_call){"restore of a packed window", 11, pack_and_wipe, own_the_turn, restores, judge});
 }
@@ -183,12 +176,10 @@ static void own_and_restore(uint32_t n) {
 }
 static bool collects(uint32_t n) {
     struct twi_item items[64];
-    (void)n;
     return twi_port_collect(engine, items, 64) == KEYS;
 }
 /* Goal: what was collected after a restoration, and not sent, is collected again. */
-static void what_is_restored_is_collected(void **state) {
-    (void)state;
+TEST_WITH(what_is_restored_is_collected, open_engine, close_engine, NULL) {
     count_in_window();
     step_through(&(struct step_call){"collecting", 3, pack_and_wipe, own_and_restore, collects, judge});
 }
@@ -200,13 +191,11 @@ static void own_and_collect(uint32_t n) {
     held_count = twi_port_collect(engine, held, 64);
 }
 static bool returns(uint32_t n) {
-    (void)n;
     for (size_t i = 0; i < held_count; i++) twi_port_return(&held[i], 0);
     return held_count == KEYS;
 }
 /* Goal: so is what could not be put into a batch, and was returned. */
-static void what_is_restored_is_returned(void **state) {
-    (void)state;
+TEST_WITH(what_is_restored_is_returned, open_engine, close_engine, NULL) {
     count_in_window();
     step_through(&(struct step_call){"returning", 7, pack_and_wipe, own_and_collect, returns, judge});
 }
@@ -219,7 +208,6 @@ static struct twi_sync *sync_alone; /* it has no connection */
 
 /* A batch that sends a window again is in flight, when the earlier Redis comes back. */
 static void send_again(uint32_t n) {
-    (void)n;
     count_in_window();
     assert_true(twi_turn_take(engine));
     wipe();
@@ -235,7 +223,6 @@ static void send_again(uint32_t n) {
     twi_turn_leave(engine);
 }
 static bool keeps(uint32_t n) {
-    (void)n;
     twi_settle_keep(sync_alone, batch);
     return true;
 }
@@ -263,8 +250,7 @@ static void judge_kept(uint32_t n, bool answered) {
     twi_batch_free(batch);
 }
 /* Goal: what the earlier Redis has is neither sent again nor taken off there, wherever the leader is killed. */
-static void what_the_earlier_redis_has_is_kept(void **state) {
-    (void)state;
+TEST_WITH(what_the_earlier_redis_has_is_kept, open_engine, close_engine, NULL) {
     places = children_pages(TWI_INFLIGHT_PLACES * sizeof *places);
     sync_alone = calloc(1, sizeof *sync_alone);
     sync_alone->engine = engine;
@@ -274,12 +260,10 @@ static void what_the_earlier_redis_has_is_kept(void **state) {
 
 /* Goal: Redis is found empty once more by the next leader, because the one before had not noted which store it met. */
 static bool begins_to_restore(uint32_t n) {
-    (void)n;
     (void)twi_port_restore(engine, 0);
     return true;
 }
 static void pack(uint32_t n) {
-    (void)n;
     await(is_packed);
 }
 static void judge_wiped(uint32_t n, bool answered) {
@@ -289,8 +273,7 @@ static void judge_wiped(uint32_t n, bool answered) {
     restore_rest();
     twi_turn_leave(engine);
 }
-static void a_restoration_begins_twice(void **state) {
-    (void)state;
+TEST_WITH(a_restoration_begins_twice, open_engine, close_engine, NULL) {
     count_in_window();
     step_through(&(struct step_call){"beginning to restore", 7, pack, own_the_turn, begins_to_restore, judge_wiped});
 }
@@ -305,25 +288,21 @@ static void pack_and_restore(uint32_t n) {
     twi_turn_leave(engine);
 }
 static bool packs(uint32_t n) {
-    (void)n;
     twi_history_turn(engine, family);
     return true;
 }
 /* Goal: after a restoration, a packed window gives its records back, and can be restored again. */
-static void records_are_given_back(void **state) {
-    (void)state;
+TEST_WITH(records_are_given_back, open_engine, close_engine, NULL) {
     count_in_window();
     step_through(&(struct step_call){"records given back", 5, pack_and_restore, own_the_turn, packs, judge_wiped});
 }
 
 static bool is_over(void *ctx) {
-    (void)ctx;
     assert_status(tw_turn(engine), TW_OK);
     return twi_load_relaxed(&last_window()->phase) == TWI_HISTORY;
 }
 /* One more window has ended, and is to be packed. Until the call it is as if it could not be. */
 static void end_window(uint32_t n) {
-    (void)n;
     count_in_window();
     last_window()->turn.restore.has_given_up = true;
     await(is_over);
@@ -333,22 +312,12 @@ static void end_window(uint32_t n) {
     twi_turn_leave(engine);
 }
 /* Goal: a window that is being packed is restored once. */
-static void a_window_is_packed(void **state) {
-    (void)state;
+TEST_WITH(a_window_is_packed, open_engine, close_engine, NULL) {
     step_through(&(struct step_call){"packing", 211, end_window, own_the_turn, packs, judge_wiped});
 }
 
 int main(void) {
     step_begin();
     alarm(WHOLE_SECONDS);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_packed_window_is_restored, open_engine, close_engine),
-        cmocka_unit_test_setup_teardown(what_is_restored_is_collected, open_engine, close_engine),
-        cmocka_unit_test_setup_teardown(what_is_restored_is_returned, open_engine, close_engine),
-        cmocka_unit_test_setup_teardown(what_the_earlier_redis_has_is_kept, open_engine, close_engine),
-        cmocka_unit_test_setup_teardown(a_restoration_begins_twice, open_engine, close_engine),
-        cmocka_unit_test_setup_teardown(records_are_given_back, open_engine, close_engine),
-        cmocka_unit_test_setup_teardown(a_window_is_packed, open_engine, close_engine),
-    };
-    return cmocka_run_group_tests_name("step_restore", tests, NULL, NULL);
+    return test_run();
 }

@@ -23,13 +23,11 @@ static int64_t sent[MANY], sent_in_all, counted_in_all;
 
 static void take(tw_key key, int64_t start_ms, int64_t delta) {
     const struct step_key *text = key.data;
-    (void)start_ms;
     sent_in_all += delta;
     if (key.size >= 12 && text->round == step_round && text->n == step_key_text.n) sent[text->which] += delta;
 }
 
 static int open_engine(void **state) {
-    (void)state;
     tw_options options;
     fake_driver_share(&options);
     fake_driver.taken = take;
@@ -52,7 +50,6 @@ static int open_engine(void **state) {
 }
 
 static int close_engine(void **state) {
-    (void)state;
     step_end_child();
     assert_status(tw_close(engine, 1000), TW_OK);
     return 0;
@@ -60,7 +57,6 @@ static int close_engine(void **state) {
 
 /* The child's thread is registered before the call, and has marked a counter. */
 static void has_counted(uint32_t n) {
-    (void)n;
     (void)tw_add(counters, tw_str("warm"), 1, NULL);
 }
 
@@ -139,8 +135,7 @@ static void run_count(const char *name, bool (*run)(uint32_t n), size_t size, in
     run_case(&(struct step_call){name, 31, count_before, has_counted, run, judge_count}, size);
 }
 
-static void a_new_key(void **state) {
-    (void)state;
+TEST_WITH(a_new_key, open_engine, close_engine, NULL) {
     run_count("insert with its view", adds_and_views, 12, 0, 1, false);
     run_count("insert", adds, 12, 0, 1, false);
     run_count("insert of 60 bytes", adds, 60, 0, 1, false);
@@ -148,8 +143,7 @@ static void a_new_key(void **state) {
     run_count("first acquire", acquires, 12, 0, 1, false);
 }
 
-static void a_known_key(void **state) {
-    (void)state;
+TEST_WITH(a_known_key, open_engine, close_engine, NULL) {
     run_count("add with its view", adds_and_views, 12, 1, 1, true);
     run_count("add", adds, 12, 1, 1, true);
     run_count("add to a marked key", adds, 12, 1, 1, false);
@@ -188,8 +182,7 @@ static void judge_many(uint32_t n, bool answered) {
     assert_i64_equal(sent_in_all, counted_in_all);
 }
 
-static void a_group_of_keys(void **state) {
-    (void)state;
+TEST_WITH(a_group_of_keys, open_engine, close_engine, NULL) {
     run_case(&(struct step_call){"add_many", 131, count_many_before, has_counted, adds_many, judge_many}, 12);
 }
 
@@ -199,7 +192,6 @@ static int64_t window_of(uint32_t n) {
     return now_ms - 1000 * (int64_t)(n + 1);
 }
 static void is_in_no_window(uint32_t n) {
-    (void)n;
     counted_in_all += 1;
 }
 static bool adds_at(uint32_t n) {
@@ -215,13 +207,11 @@ static void judge_window(uint32_t n, bool answered) {
     assert_status(tw_turn(engine), TW_OK);
 }
 static bool all_windows_end(void *ctx) {
-    (void)ctx;
     assert_status(tw_turn(engine), TW_OK);
     return test_stat_of(engine, generations) == 1; /* the endless one */
 }
 
-static void a_window_is_opened(void **state) {
-    (void)state;
+TEST_WITH(a_window_is_opened, open_engine, close_engine, NULL) {
     run_case(&(struct step_call){"first add of a window", 61, is_in_no_window, has_counted, adds_at, judge_window}, 12);
     assert_i64_equal(sent_in_all, counted_in_all);
     assert_status(tw_close_until(windows, now_ms), TW_OK);
@@ -232,11 +222,5 @@ static void a_window_is_opened(void **state) {
 int main(void) {
     step_begin();
     alarm(WHOLE_SECONDS);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_new_key, open_engine, close_engine),
-        cmocka_unit_test_setup_teardown(a_known_key, open_engine, close_engine),
-        cmocka_unit_test_setup_teardown(a_group_of_keys, open_engine, close_engine),
-        cmocka_unit_test_setup_teardown(a_window_is_opened, open_engine, close_engine),
-    };
-    return cmocka_run_group_tests_name("step_sync", tests, NULL, NULL);
+    return test_run();
 }

@@ -81,7 +81,6 @@ static tw_family *open_family(const char *name, int64_t history_ms, bool hook) {
 }
 
 static int64_t fast_clock(void *ctx, int kind) {
-    (void)ctx;
     return (kind == TW_CLOCK_WALL ? INT64_C(1700000000000000000) : INT64_C(1000000000000)) + shared->now_ns;
 }
 
@@ -157,10 +156,8 @@ static void die_at(uint64_t offset) {
 }
 #else /* random times alone */
 static void set_steps(bool on) {
-    (void)on;
 }
 static void die_at(uint64_t offset) {
-    (void)offset;
 }
 #endif
 
@@ -308,15 +305,11 @@ static void kill_leaders(uint64_t kills) {
 
 /* Goal: wherever in a turn a leader is killed, or in taking over from one that was killed: all windows end, their hooks
  * are called with all that was counted, no limit is passed, and nothing is in use that nobody gives back. */
-static void a_leader_killed_anywhere_in_a_turn_leaves_nothing_stuck(void **state) {
-    (void)state;
+TEST(a_leader_killed_anywhere_in_a_turn_leaves_nothing_stuck) {
     kill_leaders(test_scale(100));
 }
 
 int main(void) {
     test_skip_unshared();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_leader_killed_anywhere_in_a_turn_leaves_nothing_stuck),
-    };
-    return cmocka_run_group_tests_name("takeover", tests, NULL, NULL);
+    return test_run();
 }

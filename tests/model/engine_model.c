@@ -911,7 +911,6 @@ static void check_statistics(struct model *model) {
 
 static bool check_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     bool *all = ctx;
-    (void)meta;
     return *all = twi_cell_is_valid(cell);
 }
 
@@ -996,8 +995,7 @@ static void run_seed(const char *name, uint64_t seed, bool shaped) {
     test_seed_ends();
 }
 
-static void an_engine_answers_as_its_twin(void **state) {
-    (void)state;
+TEST(an_engine_answers_as_its_twin) {
     enum { SEEDS_MAX = 100000 };
     static uint64_t seeds[SEEDS_MAX];
     static const char *const names[] = {"engine_model", "engine_model_shaped"};
@@ -1013,11 +1011,4 @@ static void an_engine_answers_as_its_twin(void **state) {
            count, (long long)windows_packed, (long long)packed_reads, (long long)packs_refused, (long long)keys_refused,
            (long long)fields_seen);
     if (count > 1000) assert_true(packed_reads > 0 && packs_refused > 0 && keys_refused > 0 && fields_seen > 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_engine_answers_as_its_twin),
-    };
-    return cmocka_run_group_tests_name("engine_model", tests, NULL, NULL);
 }

@@ -253,7 +253,6 @@ static int64_t node_wake_ms(const struct twi_sync *sync) {
     return due_ms;
 }
 static uint64_t node_ticket(struct twi_sync *sync) {
-    (void)sync;
     return 1;
 }
 static enum twi_ticket node_ticket_state(struct twi_sync *sync, uint64_t ticket) {
@@ -641,36 +640,22 @@ static void run_all(uint32_t count_of_test, uint32_t stores, bool is_quick) {
 }
 
 /* Goal: P4 and P5, whatever happens. */
-static void hard_limits_hold_under_every_schedule(void **state) {
-    (void)state;
+TEST(hard_limits_hold_under_every_schedule) {
     run_all(40, 1, false);
 }
 
 /* Goal: whatever happens to the store, and whichever other one is seen for a while: if all engines return soon, not a
  * unit is sold twice, and none is reported to be at risk. */
-static void a_store_that_changes_sells_nothing_twice(void **state) {
-    (void)state;
+TEST(a_store_that_changes_sells_nothing_twice) {
     run_all(12, 1, true);
 }
 
 /* Goal: the same with two stores that forget and fail over each for itself. In half of the runs nothing befalls the
  * second one: then its epoch never changes, and it sells while the first one waits for engines that restate. */
-static void each_store_has_its_own_epoch(void **state) {
-    (void)state;
+TEST(each_store_has_its_own_epoch) {
     run_all(20, 2, false);
 }
 
-static void stores_that_change_sell_nothing_twice(void **state) {
-    (void)state;
+TEST(stores_that_change_sell_nothing_twice) {
     run_all(10, 2, true);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hard_limits_hold_under_every_schedule),
-        cmocka_unit_test(a_store_that_changes_sells_nothing_twice),
-        cmocka_unit_test(each_store_has_its_own_epoch),
-        cmocka_unit_test(stores_that_change_sell_nothing_twice),
-    };
-    return cmocka_run_group_tests_name("leases", tests, NULL, NULL);
 }

@@ -200,20 +200,10 @@ static void play_seeds(const char *name, bool is_gcra) {
     }
 }
 
-static void sliding_limits_agree_with_exact_fractions(void **state) {
-    (void)state;
+TEST(sliding_limits_agree_with_exact_fractions) {
     play_seeds("shapes_sliding", false);
 }
 
-static void gcra_limits_agree_with_an_exact_bucket(void **state) {
-    (void)state;
+TEST(gcra_limits_agree_with_an_exact_bucket) {
     play_seeds("shapes_gcra", true);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sliding_limits_agree_with_exact_fractions),
-        cmocka_unit_test(gcra_limits_agree_with_an_exact_bucket),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

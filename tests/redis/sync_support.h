@@ -121,9 +121,7 @@ static inline void put_file(const struct redis_server *server, const char *conte
 }
 
 /* A test for each shape begins with play_shape(). */
-#define WITH_SHAPE(test, shape) cmocka_unit_test_prestate(test, (void *)(uintptr_t)(shape))
-#define EACH_SHAPE(test) \
-    WITH_SHAPE(test, TW_REDIS_STRING), WITH_SHAPE(test, TW_REDIS_HASH), WITH_SHAPE(test, TW_REDIS_ZSET)
+#define EACH_SHAPE(test) TEST_EACH(test, TW_REDIS_STRING, TW_REDIS_HASH, TW_REDIS_ZSET)
 static inline void play_shape(void **state) {
     test_shape = (uint32_t)(uintptr_t)*state;
 }

@@ -169,7 +169,6 @@ static void clustered_check_node(int node) {
 
 /* Whoever asked all masters since the slot was split has heard of it. */
 static void clustered_restores(struct world *world, uint32_t slot) {
-    (void)world;
     clustered.restored++;
     if (cluster_world_split_ms(&clustered.cluster, slot) > CLUSTERED_ASKED_MS)
         note_failure("a split slot is restored", 0, &sim.engines[0].cells[0]);

@@ -114,7 +114,6 @@ static void fake_add(tw_engine *engine, size_t index, int64_t units) {
     struct twi_cell *cell = &engine->cells[index];
     cell->local += units * cell->sign;
     cell->marked = true;
-    (void)engine;
 }
 
 static uint32_t fake_store_of(const tw_engine *engine, const struct twi_cell *cell) {
@@ -202,7 +201,6 @@ bool twi_port_is_dirty(tw_engine *engine) {
 }
 
 bool twi_port_cannot_wait(tw_engine *engine) {
-    (void)engine;
     return false;
 }
 
@@ -221,7 +219,6 @@ tw_key twi_port_key(const struct twi_item *item) {
 }
 
 int64_t twi_port_start_ms(const struct twi_item *item) {
-    (void)item;
     return 0;
 }
 
@@ -277,7 +274,6 @@ bool twi_port_park(struct twi_parking *parking, const struct twi_item *item) {
 }
 
 bool twi_port_unpark(tw_engine *engine, struct twi_parking *parking, uint32_t count_max) {
-    (void)engine;
     for (; parking->count && count_max; count_max--) {
         struct twi_cell *cell = parking->items[--parking->count].cell;
         assert_true(cell->parked);
@@ -407,7 +403,6 @@ bool twi_port_restore_some(tw_engine *engine) {
 /* ---- limits: there are none here ---- */
 
 bool twi_port_is_near_limit(tw_engine *engine) {
-    (void)engine;
     return false;
 }
 
@@ -431,7 +426,6 @@ void twi_port_closing_answered(tw_engine *engine, const struct twi_closing_messa
 }
 
 void twi_port_window_names(const struct twi_item *item, struct twi_window_names *names) {
-    (void)item;
     *names = (struct twi_window_names){.key_count = 0};
 }
 
@@ -452,7 +446,6 @@ void twi_port_closing_pause(tw_engine *engine, int64_t until_ms) {
 }
 
 int64_t twi_port_closing_due(tw_engine *engine) {
-    (void)engine;
     return INT64_MAX;
 }
 
@@ -513,7 +506,6 @@ void twi_port_log(tw_engine *engine, int level, int event, const char *format, .
 }
 
 int twi_port_socket_set(const tw_engine *engine) {
-    (void)engine;
     return -1;
 }
 
@@ -531,7 +523,6 @@ void twi_port_wake(tw_engine *engine) {
 }
 
 const char *twi_port_prefix(const tw_engine *engine) {
-    (void)engine;
     return "p:";
 }
 
@@ -552,30 +543,24 @@ void twi_port_random(tw_engine *engine, void *out, size_t size) {
 }
 
 bool twi_port_is_closing(const tw_engine *engine) {
-    (void)engine;
     return false;
 }
 
 /* No engine of a simulation is shared. */
 void *twi_port_estate(const tw_engine *engine) {
-    (void)engine;
     return NULL;
 }
 int64_t twi_port_acked(const struct twi_item *item) {
-    (void)item;
     return 0;
 }
 void twi_port_undo_acked(const struct twi_item *item, int64_t acked) {
     (void)item, (void)acked;
 }
 void twi_port_inherit_begin(tw_engine *engine) {
-    (void)engine;
 }
 void twi_port_inherit(const struct twi_item *item) {
-    (void)item;
 }
 void twi_port_inherit_end(tw_engine *engine) {
-    (void)engine;
 }
 
 const char *twi_port_engine_id(tw_engine *engine) {
@@ -608,7 +593,6 @@ void twi_port_error_over(tw_engine *engine, const char *text) {
 }
 
 const struct twi_tuning *twi_port_tuning(const tw_engine *engine) {
-    (void)engine;
     return &test_tuning;
 }
 
@@ -631,7 +615,6 @@ bool twi_port_distinct_merged(const struct twi_item *item, const struct twi_merg
 }
 
 void twi_port_presence_resend(tw_engine *engine) {
-    (void)engine;
 }
 
 bool twi_port_hold_due(tw_engine *engine, struct twi_hold_member *part) {
@@ -640,11 +623,9 @@ bool twi_port_hold_due(tw_engine *engine, struct twi_hold_member *part) {
 }
 
 void twi_port_holds_sent(tw_engine *engine) {
-    (void)engine;
 }
 
 void twi_port_holds_answered(tw_engine *engine) {
-    (void)engine;
 }
 
 bool twi_port_sweep_due(tw_engine *engine, struct twi_sweep *sweep) {
@@ -661,7 +642,6 @@ void twi_port_title(const struct twi_item *item, char *out, size_t room) {
 }
 
 size_t twi_port_render_own(const struct twi_item *item, const char *what, char *out) {
-    (void)what;
     return twi_port_render(item, out);
 }
 

@@ -66,7 +66,6 @@ void mutant_reuse(struct twi_sync *sync, struct twi_batch *batch) {
 }
 
 void mutant_shrink(struct twi_sync *sync, struct twi_batch *batch) {
-    (void)sync;
     if (!batch->items || batch->item_count < 2) return;
     struct twi_item items[FAKE_CELLS];
     uint32_t left = batch->item_count - 1;
@@ -137,7 +136,6 @@ static bool is_caught(size_t seeds, uint64_t *seed_count, uint64_t *by) {
 
 /* Goal: the simulator reports nothing for correct code. */
 static void the_code_as_it_is_survives(void **state) {
-    (void)state;
     uint64_t seeds = 0, by = 0;
     bool fell = is_caught(test_scale(SEEDS_OF_THE_SOUND), &seeds, &by);
     if (fell) test_seed_failed("exactly_once", by); /* the same worlds */
@@ -149,7 +147,6 @@ static size_t seeds_max;
 /* Goal: the simulator detects the mistakes that it exists for. Method: in a copy of the tree with one mistake; the
  * seeds differ from run to run. */
 static void the_mistake_is_caught(void **state) {
-    (void)state;
     uint64_t seeds = 0, by = 0;
     bool caught = is_caught(seeds_max, &seeds, &by);
     printf("# %s by seed %" PRIu64 ": %" PRIu64 "\n", caught ? "caught" : "not caught", seeds, by);

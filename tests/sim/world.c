@@ -143,7 +143,6 @@ static struct world_connection *connection_new(struct world *world, struct world
 static int sim_connect(void *ctx, const struct twi_endpoint *endpoint, int64_t now_ms, int64_t deadline_ms) {
     struct world_node *node = ctx;
     struct world *world = node->world;
-    (void)deadline_ms;
     assert_i64_equal(now_ms, world->now_ms);
     if (node->connection) return world->now_ms >= node->connection->up_at_ms;
     int place = world_sees_other(world, node->index) ? WORLD_OTHER : WORLD_STORE;
@@ -210,7 +209,6 @@ static void sim_close(void *ctx) {
 }
 
 static int sim_fd(void *ctx, bool *wants_write) {
-    (void)ctx;
     *wants_write = false;
     return -1;
 }
@@ -222,7 +220,6 @@ static const char *sim_why(void *ctx) {
 static void *sim_create(void *ctx, int set) {
     const struct world_node *beside = ctx;
     struct world_node *node = calloc(1, sizeof *node);
-    (void)set;
     if (node) *node = (struct world_node){.world = beside->world, .index = beside->index, .life = beside->life};
     return node;
 }

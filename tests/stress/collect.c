@@ -148,18 +148,15 @@ static void check_books(uint64_t keys_max, uint32_t return_percent, uint32_t giv
 
 /* Goal: acknowledged + given up = added, by key and window, no count twice (P2). Windows drain before their hook is
  * called. Method: a driver that settles at random next to adders and roll-over. */
-static void everything_that_is_added_is_settled_once(void **state) {
-    (void)state;
+TEST(everything_that_is_added_is_settled_once) {
     check_books(0, 0, 0, 0);
     check_books(0, 20, 0, 30);
 }
-static void what_is_given_up_is_reported_and_the_rest_is_settled(void **state) {
-    (void)state;
+TEST(what_is_given_up_is_reported_and_the_rest_is_settled) {
     check_books(0, 20, 10, 30);
 }
 /* The sum of the overflow counter is settled in the same way. */
-static void overflow_counts_are_settled_too(void **state) {
-    (void)state;
+TEST(overflow_counts_are_settled_too) {
     check_books(20, 20, 0, 30);
 }
 
@@ -182,8 +179,7 @@ static void add_and_flush(struct member *member) {
 
 /* Goal: a flush covers what its thread has added (trap E10, S15). Method: each thread flushes and reads the ledger at
  * once. */
-static void a_flush_covers_what_was_added_before_it(void **state) {
-    (void)state;
+TEST(a_flush_covers_what_was_added_before_it) {
     for (int host = 0; host < 2; host++) {
         field_open(host ? TW_HOST_DRIVEN : TW_OWN_THREAD, 0);
         fake_driver.hold_percent = 30;
@@ -210,8 +206,7 @@ static void add_and_read(struct member *member) {
 }
 
 /* Goal: a view contains each of the reader's own adds exactly once while batches are in flight (P3, trap E6). */
-static void a_view_has_each_own_add_exactly_once(void **state) {
-    (void)state;
+TEST(a_view_has_each_own_add_exactly_once) {
     field_open(TW_OWN_THREAD, 0);
     fake_driver.return_percent = 30;
     fake_driver.hold_percent = 50;
@@ -231,8 +226,7 @@ static void a_view_has_each_own_add_exactly_once(void **state) {
 /* ---- Redis away -------------------------------------------------------------------------------------------------- */
 
 /* Goal: a driver that never answers hides no loss: tw_close() reports it, and on_lost gets every counter (P8). */
-static void counts_that_cannot_be_sent_are_named_at_close(void **state) {
-    (void)state;
+TEST(counts_that_cannot_be_sent_are_named_at_close) {
     field_open(TW_OWN_THREAD, 0);
     atomic_store(&fake_driver.settle_nothing, true);
     field.windows = windows_to_pass(20);
@@ -246,16 +240,4 @@ static void counts_that_cannot_be_sent_are_named_at_close(void **state) {
     team_join(&ticker);
     assert_i64_equal(atomic_load(&field.lost), added);
     assert_i64_equal(field.told_sum, added);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_that_is_added_is_settled_once),
-        cmocka_unit_test(what_is_given_up_is_reported_and_the_rest_is_settled),
-        cmocka_unit_test(overflow_counts_are_settled_too),
-        cmocka_unit_test(a_flush_covers_what_was_added_before_it),
-        cmocka_unit_test(a_view_has_each_own_add_exactly_once),
-        cmocka_unit_test(counts_that_cannot_be_sent_are_named_at_close),
-    };
-    return cmocka_run_group_tests_name("collect", tests, NULL, NULL);
 }

@@ -73,8 +73,7 @@ static void add_own_and_shared(struct member *member) {
 
 /* Goal: the table holds exactly what threads add, each key once, while the index grows from one line (P1, P3, T1-T4).
  * Method: each thread has keys of its own and shares others; the sum is read by tw_each and by tw_get. */
-static void sums_are_exact_while_the_table_grows(void **state) {
-    (void)state;
+TEST(sums_are_exact_while_the_table_grows) {
     struct field field = {.rounds = test_scale(40000), .keys = 20000};
     field_open(&field, NULL, UINT64_C(1) << 30);
     int64_t added = team_work(6, add_own_and_shared, &field);
@@ -107,8 +106,7 @@ static void insert_the_same(struct member *member) {
 
 /* Goal: threads that insert one key at the same time meet at one slot (trap E12). Method: all insert the same keys in
  * the same order at once. */
-static void the_same_keys_inserted_by_all_are_there_once(void **state) {
-    (void)state;
+TEST(the_same_keys_inserted_by_all_are_there_once) {
     struct field field = {.keys = 4000};
     for (uint64_t round = 0; round < test_scale(10); round++) {
         field_open(&field, NULL, UINT64_C(64) << 20);
@@ -141,8 +139,7 @@ static void take_units(struct member *member) {
 }
 
 /* Goal: exactly the limit is admitted (traps E35, E36). */
-static void exactly_the_limit_is_admitted(void **state) {
-    (void)state;
+TEST(exactly_the_limit_is_admitted) {
     const int64_t limits[] = {1, 2, 9, 10, 11, 1000, 99991, 1000000};
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         struct field field = {.limit = limits[i]};
@@ -163,8 +160,7 @@ static void be_first(struct member *member) {
 }
 
 /* Goal: exactly one caller is the first for each key. */
-static void one_caller_is_first(void **state) {
-    (void)state;
+TEST(one_caller_is_first) {
     struct field field = {.keys = test_scale(30000)};
     field_open(&field, NULL, UINT64_C(64) << 20);
     assert_i64_equal(team_work(8, be_first, &field), field.keys);
@@ -210,8 +206,7 @@ static void check_bound(uint32_t on_full, uint64_t keys_max, uint64_t memory_byt
 }
 
 /* Goal: a full family answers by its policy, keeps to its bound, and its figures stay right (P6). */
-static void full_families_keep_their_books(void **state) {
-    (void)state;
+TEST(full_families_keep_their_books) {
     check_bound(TW_ON_FULL_OVERFLOW, 1000, UINT64_C(64) << 20);
     check_bound(TW_ON_FULL_REJECT, 1000, UINT64_C(64) << 20);
     check_bound(TW_ON_FULL_OVERFLOW, 0, UINT64_C(1) << 20);
@@ -257,8 +252,7 @@ static void read_or_add(struct member *member) {
 
 /* Goal: a walk shows each counter at most once and misses none that existed before it, while the index grows (trap
  * E33). */
-static void readers_beside_growth_see_each_counter_once(void **state) {
-    (void)state;
+TEST(readers_beside_growth_see_each_counter_once) {
     struct field field = {.rounds = test_scale(100000), .keys = 50000};
     field_open(&field, NULL, UINT64_C(64) << 20);
     int64_t added = team_work(6, read_or_add, &field);
@@ -282,8 +276,7 @@ static void push_to_the_edge(struct member *member) {
 }
 
 /* Goal: a sum that would leave the range is refused before anything is written (trap E4, fault 29). */
-static void sums_near_the_edge_are_refused_whole(void **state) {
-    (void)state;
+TEST(sums_near_the_edge_are_refused_whole) {
     struct field field = {.rounds = 2000};
     field_open(&field, NULL, UINT64_C(16) << 20);
     uint64_t number = 1;
@@ -298,17 +291,4 @@ static void sums_near_the_edge_are_refused_whole(void **state) {
     assert_true(view <= TW_COUNT_MAX);
     assert_true(view > TW_COUNT_MAX - TW_DELTA_MAX);
     field_close(&field);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_are_exact_while_the_table_grows),
-        cmocka_unit_test(the_same_keys_inserted_by_all_are_there_once),
-        cmocka_unit_test(exactly_the_limit_is_admitted),
-        cmocka_unit_test(one_caller_is_first),
-        cmocka_unit_test(full_families_keep_their_books),
-        cmocka_unit_test(readers_beside_growth_see_each_counter_once),
-        cmocka_unit_test(sums_near_the_edge_are_refused_whole),
-    };
-    return cmocka_run_group_tests_name("conserve", tests, NULL, NULL);
 }

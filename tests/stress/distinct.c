@@ -98,13 +98,11 @@ static void check_growth(uint32_t window) {
     assert_status(tw_close(engine, 1000), TW_OK);
 }
 
-static void no_register_is_lost_while_sketches_grow(void **state) {
-    (void)state;
+TEST(no_register_is_lost_while_sketches_grow) {
     check_growth(TW_WINDOW_FOREVER);
 }
 
-static void no_register_is_lost_in_keys_that_live_from_their_first_element(void **state) {
-    (void)state;
+TEST(no_register_is_lost_in_keys_that_live_from_their_first_element) {
     check_growth(TW_WINDOW_FROM_FIRST);
 }
 
@@ -132,8 +130,6 @@ static uint64_t window_of(int64_t ms) {
 static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
     struct field *field = ctx;
     uint64_t window = window_of(start_ms);
-    (void)end_ms;
-    (void)flags;
     if (window > WINDOWS) return true;
     for (uint64_t key = 0; key < KEYS; key++) {
         int64_t estimate = -1;
@@ -166,8 +162,7 @@ static void add_while_time_passes(struct member *member) {
     }
 }
 
-static void each_element_is_in_the_window_of_its_call(void **state) {
-    (void)state;
+TEST(each_element_is_in_the_window_of_its_call) {
     static struct field field;
     static struct twin sure, most;
     tw_options options;
@@ -202,13 +197,4 @@ static void each_element_is_in_the_window_of_its_call(void **state) {
         }
     }
     for (int i = 0; i < THREADS; i++) free(field.shares[i]);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_register_is_lost_while_sketches_grow),
-        cmocka_unit_test(no_register_is_lost_in_keys_that_live_from_their_first_element),
-        cmocka_unit_test(each_element_is_in_the_window_of_its_call),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,8 +40,6 @@ static void job_end(struct job *job) {
 
 static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
     struct field *field = ctx;
-    (void)end_ms;
-    (void)flags;
     field->told_times++;
     assert_status(tw_distinct_get_at(family, tw_str("k"), start_ms, &field->told), TW_OK);
     return true;
@@ -134,19 +132,16 @@ static void check_stalled_growth(const char *point) {
     assert_status(tw_close(field.engine, 0), TW_OK);
 }
 
-static void a_thread_that_stalls_while_it_closes_slots_delays_nobody(void **state) {
-    (void)state;
+TEST(a_thread_that_stalls_while_it_closes_slots_delays_nobody) {
     check_stalled_growth("sketch_slot_closed");
 }
 
-static void a_thread_that_stalls_with_its_copy_delays_nobody(void **state) {
-    (void)state;
+TEST(a_thread_that_stalls_with_its_copy_delays_nobody) {
     check_stalled_growth("sketch_copied_not_published");
 }
 
 /* Goal: a raise that was seen to be possible and comes late is made on the new piece, not on the closed one. */
-static void a_raise_that_stalls_before_its_swap_is_not_lost(void **state) {
-    (void)state;
+TEST(a_raise_that_stalls_before_its_swap_is_not_lost) {
     static struct field field;
     field_open(&field);
     add(&field, 0, 5, &field.first);
@@ -161,8 +156,7 @@ static void a_raise_that_stalls_before_its_swap_is_not_lost(void **state) {
 
 /* Goal: a copy that is complete when its window is sealed is not published behind the seal. Its element counts in the
  * next window, and the estimate that the hook was told is final (P7). */
-static void a_copy_is_not_published_behind_the_seal(void **state) {
-    (void)state;
+TEST(a_copy_is_not_published_behind_the_seal) {
     static const char *const points[] = {"sketch_slot_closed", "sketch_copied_not_published"};
     for (int i = 0; i < 2; i++) {
         static struct field field;
@@ -184,8 +178,7 @@ static void a_copy_is_not_published_behind_the_seal(void **state) {
 
 /* Goal: while the turn is between SEALING and the last closed slot, or before FROZEN, adds count here or in the next
  * window, and reads answer. Nobody waits. */
-static void adds_meet_a_seal_that_stalls(void **state) {
-    (void)state;
+TEST(adds_meet_a_seal_that_stalls) {
     static const char *const points[] = {"sketch_sealing_not_closed", "final_stored_not_frozen"};
     for (int i = 0; i < 2; i++) {
         static struct field field;
@@ -210,8 +203,7 @@ static void adds_meet_a_seal_that_stalls(void **state) {
 /* Goal: a copy is not published between the closing of a sketch and FROZEN either. The estimate is computed by then, so
  * what is raised in the copy would be in no window. Method: a thread stops with its copy, and the turn stops with the
  * estimate stored; the thread goes on first. */
-static void a_copy_is_not_published_while_the_turn_seals(void **state) {
-    (void)state;
+TEST(a_copy_is_not_published_while_the_turn_seals) {
     static const char *const points[] = {"sketch_sealing_not_closed", "final_stored_not_frozen"};
     for (int i = 0; i < 2; i++) {
         static struct field field;
@@ -233,18 +225,6 @@ static void a_copy_is_not_published_while_the_turn_seals(void **state) {
         assert_i64_equal(field.told, twin_estimate(&field.first));
         assert_status(tw_close(field.engine, 0), TW_OK);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_thread_that_stalls_while_it_closes_slots_delays_nobody),
-        cmocka_unit_test(a_thread_that_stalls_with_its_copy_delays_nobody),
-        cmocka_unit_test(a_raise_that_stalls_before_its_swap_is_not_lost),
-        cmocka_unit_test(a_copy_is_not_published_behind_the_seal),
-        cmocka_unit_test(a_copy_is_not_published_while_the_turn_seals),
-        cmocka_unit_test(adds_meet_a_seal_that_stalls),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
 #else

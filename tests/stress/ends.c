@@ -69,7 +69,6 @@ static void add(uint32_t key, int64_t delta) {
 static const uint32_t the_key = 1;
 
 static void add_one(struct errand *errand) {
-    (void)errand;
     (void)tw_add(rig.family, fake_key(&the_key), 1, NULL);
 }
 
@@ -81,8 +80,7 @@ static int64_t windows_held(void) {
 
 /* Goal: a thread ends while it opens a window. The window ends at its time, its hook is called once, and its memory is
  * given back; so with the windows after it. Method: it ends at each of the points between making and announcing. */
-static void a_window_whose_opener_ended_goes_its_way(void **state) {
-    (void)state;
+TEST(a_window_whose_opener_ended_goes_its_way) {
     static const char *const points[] = {"window_made_not_entered", "window_entered_not_announced",
                                          "window_announced_not_news", "news_claimed_not_pushed"};
     for (size_t i = 0; i < 4; i++) {
@@ -105,14 +103,12 @@ static void a_window_whose_opener_ended_goes_its_way(void **state) {
 }
 
 static void close_until_now(struct errand *errand) {
-    (void)errand;
     (void)tw_close_until(rig.family, START_MS + TW_SECOND);
 }
 
 /* Goal: a thread ends while it announces news of a family: the turn examines the family at once, and later ones of
  * others, too. Method: a watermark is the news. */
-static void news_of_a_thread_that_ended_are_examined(void **state) {
-    (void)state;
+TEST(news_of_a_thread_that_ended_are_examined) {
     open_rig(false, TW_HOUR);
     add(1, 5);
     run_for(TW_SECOND + 40);
@@ -140,13 +136,11 @@ static void request(struct twi_call *call, struct twi_place *place) {
     twi_contention_request(call->engine, place->generation, place->cell, TWI_NO_LIMIT);
 }
 static void request_stripes(struct errand *errand) {
-    (void)errand;
     with_the_counter(request);
 }
 
 /* Goal: a thread ends while it requests stripes. The next request of another thread is fulfilled. */
-static void a_request_for_stripes_of_a_thread_that_ended_blocks_no_other(void **state) {
-    (void)state;
+TEST(a_request_for_stripes_of_a_thread_that_ended_blocks_no_other) {
     open_rig(false, 0);
     add(1, 5);
     struct errand requester = {.stop_at = "request_claimed_not_written"};
@@ -161,7 +155,6 @@ static void a_request_for_stripes_of_a_thread_that_ended_blocks_no_other(void **
 }
 
 static void acquire_near_the_limit(struct errand *errand) {
-    (void)errand;
     (void)tw_acquire(rig.family, fake_key(&the_key), 1, 2, NULL);
 }
 
@@ -173,8 +166,7 @@ static uint32_t notes_written(void) {
 
 /* Goal: a thread ends while it notes a counter near its limit. The next one makes the note, so the overshoot of the
  * limit is measured. */
-static void a_note_of_a_thread_that_ended_is_made_by_the_next(void **state) {
-    (void)state;
+TEST(a_note_of_a_thread_that_ended_is_made_by_the_next) {
     open_rig(true, 0);
     struct errand caller = {.stop_at = "note_taken_not_written"};
     assert_status(tw_acquire(rig.family, fake_key(&the_key), 1, 2, NULL), TW_OK);
@@ -189,8 +181,7 @@ static void a_note_of_a_thread_that_ended_is_made_by_the_next(void **state) {
 
 /* Goal: threads end while they insert keys into an endless family. Afterwards it takes as many keys as before (trap 9
  * of shared engines: `keys` only grew). Method: they end with the key counted, and the record not there. */
-static void keys_of_threads_that_ended_take_no_place(void **state) {
-    (void)state;
+TEST(keys_of_threads_that_ended_take_no_place) {
     open_rig(false, 0);
     tw_family_options options;
     tw_family_options_init(&options);
@@ -210,17 +201,6 @@ static void keys_of_threads_that_ended_take_no_place(void **state) {
     const uint32_t more = 12;
     assert_status(tw_add(rig.family, fake_key(&more), 1, NULL), TW_ERR_FULL);
     assert_status(tw_close(rig.engine, 0), TW_OK);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_window_whose_opener_ended_goes_its_way),
-        cmocka_unit_test(news_of_a_thread_that_ended_are_examined),
-        cmocka_unit_test(a_request_for_stripes_of_a_thread_that_ended_blocks_no_other),
-        cmocka_unit_test(a_note_of_a_thread_that_ended_is_made_by_the_next),
-        cmocka_unit_test(keys_of_threads_that_ended_take_no_place),
-    };
-    return cmocka_run_group_tests_name("ends", tests, NULL, NULL);
 }
 
 #else

@@ -218,20 +218,10 @@ static void check_history(bool synced) {
 
 /* Goal: P1, P7. Whatever form a window in history has, its readers see what its hook saw. Method: a clock, two adders
  * (one of them by pins, in batches, by event time), two readers. One reader sleeps in its walks and holds sections. */
-static void readers_of_history_see_what_the_hook_saw(void **state) {
-    (void)state;
+TEST(readers_of_history_see_what_the_hook_saw) {
     check_history(false);
 }
 /* Goal: the same with Redis: views, late marks, and windows that are packed only when nothing of them is unsent. */
-static void readers_of_synced_history_see_what_the_hook_saw(void **state) {
-    (void)state;
+TEST(readers_of_synced_history_see_what_the_hook_saw) {
     check_history(true);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(readers_of_history_see_what_the_hook_saw),
-        cmocka_unit_test(readers_of_synced_history_see_what_the_hook_saw),
-    };
-    return cmocka_run_group_tests_name("history", tests, NULL, NULL);
 }

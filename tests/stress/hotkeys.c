@@ -35,7 +35,6 @@ static uint32_t window_of(int64_t ms) {
 
 static bool tell_count(void *ctx, const tw_count *count) {
     uint32_t number = KEYS;
-    (void)ctx;
     expect(count->key.size == sizeof number);
     memcpy(&number, count->key.data, sizeof number);
     expect(number < KEYS);
@@ -232,13 +231,11 @@ static void check_hot_keys(bool synced) {
 
 /* Goal: stripes and slices lose nothing, double nothing and admit exactly the limit, whatever happens next to them (P1,
  * P7, E34 to E36). Method: the hook's figures are compared with each thread's own. */
-static void hot_keys_are_counted_and_limited_exactly(void **state) {
-    (void)state;
+TEST(hot_keys_are_counted_and_limited_exactly) {
     check_hot_keys(false);
 }
 /* The same for what was collected, returned and acknowledged meanwhile (P2, E9). */
-static void hot_keys_are_settled_exactly(void **state) {
-    (void)state;
+TEST(hot_keys_are_settled_exactly) {
     check_hot_keys(true);
 }
 
@@ -273,8 +270,7 @@ static void *buy(void *ctx) {
 }
 
 /* Goal: exactly the limit is admitted, every time. What is left when all callers were denied can still be acquired. */
-static void a_limit_is_admitted_to_the_unit_with_some_and_refunds(void **state) {
-    (void)state;
+TEST(a_limit_is_admitted_to_the_unit_with_some_and_refunds) {
     static const int64_t limits[] = {1, 2, 10, 999, 100000, 10000000};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         int64_t limit = limits[i] > 1000000 ? (int64_t)test_scale(1000000) : limits[i], kept = 0, rest = 0;
@@ -303,13 +299,4 @@ static void a_limit_is_admitted_to_the_unit_with_some_and_refunds(void **state) 
         assert_i64_equal(kept + rest, limit);
         assert_status(tw_close(engine, 1000), TW_OK);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hot_keys_are_counted_and_limited_exactly),
-        cmocka_unit_test(hot_keys_are_settled_exactly),
-        cmocka_unit_test(a_limit_is_admitted_to_the_unit_with_some_and_refunds),
-    };
-    return cmocka_run_group_tests_name("hotkeys", tests, NULL, NULL);
 }

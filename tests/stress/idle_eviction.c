@@ -134,28 +134,16 @@ static void keep_books(const char *test, uint64_t keys_max, uint32_t return_perc
 
 /* Goal: with room for all keys in use every unit reaches the driver once, and a thread sees its own adds over each
  * move. */
-static void moving_keys_lose_nothing(void **state) {
-    (void)state;
+TEST(moving_keys_lose_nothing) {
     keep_books(__func__, 4 * FAKE_KEYS, 0, 0, 20);
 }
 
 /* Goal: the same in a family that is always full, so that each generation is full as soon as it begins. */
-static void crowded_generations_lose_nothing(void **state) {
-    (void)state;
+TEST(crowded_generations_lose_nothing) {
     keep_books(__func__, 24, 10, 0, 30);
 }
 
 /* Goal: what Redis refuses for now or for ever is settled once, in whichever generation its cell stands. */
-static void refusals_lose_nothing(void **state) {
-    (void)state;
+TEST(refusals_lose_nothing) {
     keep_books(__func__, 48, 20, 5, 30);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(moving_keys_lose_nothing),
-        cmocka_unit_test(crowded_generations_lose_nothing),
-        cmocka_unit_test(refusals_lose_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,8 +104,7 @@ static void rig_close(struct rig *rig) {
 /* Goal: a unit that was drawn under a limit of 20 is not spent by a call that names 10, although the reply that brings
  * it belongs to a message that named 10 (L9). Method: the draw under 20 is executed and its reply lost; then all
  * callers name 10, under which no unit is left. */
-static void a_grant_that_was_lost_keeps_its_limit(void **state) {
-    (void)state;
+TEST(a_grant_that_was_lost_keeps_its_limit) {
     struct rig rig;
     rig_open(&rig);
     rig.store.elsewhere = 15;
@@ -157,8 +156,7 @@ static void draw_one(struct rig *rig, int64_t limit) {
 /* Goal: a caller has seen a unit under the limit that it names, and stalls. It does not spend another unit that was
  * drawn under a greater limit meanwhile (L9). Method: it stops before its compare-and-swap; its unit is sold, the limit
  * raised, and one more is requested. */
-static void a_unit_of_a_greater_limit_is_not_taken_for_another(void **state) {
-    (void)state;
+TEST(a_unit_of_a_greater_limit_is_not_taken_for_another) {
     struct rig rig;
     rig_open(&rig);
     draw_one(&rig, 10);
@@ -177,8 +175,7 @@ static void a_unit_of_a_greater_limit_is_not_taken_for_another(void **state) {
 
 /* Goal: after Redis forgot everything the engine reports every grant again, even while the thread that made the lease
  * stalls (L2). Method: the thread stops when others can find the lease; they draw and spend; then Redis forgets. */
-static void a_lease_whose_maker_stalls_is_reported_again(void **state) {
-    (void)state;
+TEST(a_lease_whose_maker_stalls_is_reported_again) {
     struct rig rig;
     rig_open(&rig);
     struct job job = {.rig = &rig, .limit = 100, .errand.stop_at = "lease_entered"};
@@ -204,8 +201,7 @@ static void fill(struct rig *rig) {
 /* Goal: a unit that was taken out of a lease and could not be counted is not lost: when the lease is idle, it is
  * returned (P5). Method: the count is at the end of its range; the caller stops with the unit taken until the lease is
  * idle. */
-static void a_unit_that_could_not_be_counted_is_returned(void **state) {
-    (void)state;
+TEST(a_unit_that_could_not_be_counted_is_returned) {
     struct rig rig;
     rig_open(&rig);
     draw_one(&rig, 10);
@@ -222,8 +218,7 @@ static void a_unit_that_could_not_be_counted_is_returned(void **state) {
 
 /* Goal: a caller ends after it has asked for a unit, before its lease is in the turn's list. Those who ask later get
  * their units. Method: it ends before it lists the lease, and before it pushes it. */
-static void a_caller_that_ends_with_its_request_holds_up_nobody(void **state) {
-    (void)state;
+TEST(a_caller_that_ends_with_its_request_holds_up_nobody) {
     static const char *const points[] = {"requested_not_listed", "lease_claimed_not_pushed"};
     for (size_t i = 0; i < 2; i++) {
         struct rig rig;
@@ -238,8 +233,7 @@ static void a_caller_that_ends_with_its_request_holds_up_nobody(void **state) {
 
 /* Goal: a unit that could not be counted is returned (P5), although its caller ends right after it has put it back.
  * Method: as above; the caller ends before it lists the lease, after the lease has left the turn's queue. */
-static void a_unit_that_was_put_back_by_a_caller_that_ends_is_returned(void **state) {
-    (void)state;
+TEST(a_unit_that_was_put_back_by_a_caller_that_ends_is_returned) {
     struct rig rig;
     rig_open(&rig);
     draw_one(&rig, 10);
@@ -258,17 +252,3 @@ static void a_unit_that_was_put_back_by_a_caller_that_ends_is_returned(void **st
 }
 
 #endif
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_grant_that_was_lost_keeps_its_limit),
-#ifdef TWI_RACE_POINTS
-        cmocka_unit_test(a_unit_of_a_greater_limit_is_not_taken_for_another),
-        cmocka_unit_test(a_lease_whose_maker_stalls_is_reported_again),
-        cmocka_unit_test(a_unit_that_could_not_be_counted_is_returned),
-        cmocka_unit_test(a_caller_that_ends_with_its_request_holds_up_nobody),
-        cmocka_unit_test(a_unit_that_was_put_back_by_a_caller_that_ends_is_returned),
-#endif
-    };
-    return cmocka_run_group_tests_name("leases", tests, NULL, NULL);
-}

@@ -33,7 +33,6 @@ static uint64_t window_of(int64_t ms) {
 static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
     struct field *field = ctx;
     uint64_t window = window_of(start_ms);
-    (void)flags;
     expect(window < WINDOWS_MAX && end_ms == start_ms + TW_SECOND);
     if (field->hook_balks && test_prng_chance(&field->hook_prng, 1, 2)) return false;
     struct tally tally = {.seen = calloc(field->keys, 1), .numbers = field->keys};
@@ -167,23 +166,19 @@ static void check_rollover(int64_t lateness_ms, bool by_event_time, bool hook_ba
 
 /* Goal: the hook gets exactly the added units, each window once and final (P1, P7, E18). Method: adders by the clock,
  * no lateness. */
-static void each_window_is_reported_once_and_nothing_is_missing(void **state) {
-    (void)state;
+TEST(each_window_is_reported_once_and_nothing_is_missing) {
     check_rollover(0, false, false);
 }
 /* Goal: the same for event times, window by window. A call that comes too late gets TW_ERR_LATE and is counted as late
  * (P7, P8). */
-static void event_times_land_in_their_own_window_or_are_late(void **state) {
-    (void)state;
+TEST(event_times_land_in_their_own_window_or_are_late) {
     check_rollover(2500, true, false);
 }
-static void event_times_without_lateness(void **state) {
-    (void)state;
+TEST(event_times_without_lateness) {
     check_rollover(0, true, false);
 }
 /* Goal: a hook that returns false is called again, and no count is lost (R2). */
-static void a_hook_that_returns_false_is_called_again(void **state) {
-    (void)state;
+TEST(a_hook_that_returns_false_is_called_again) {
     check_rollover(500, true, true);
 }
 
@@ -208,8 +203,7 @@ static void be_first_while_time_passes(struct member *member) {
 
 /* Goal: each key is the first at most once per window, also at the very boundary. Method: only firsts whose window is
  * certain are noted. */
-static void one_first_per_key_and_window(void **state) {
-    (void)state;
+TEST(one_first_per_key_and_window) {
     static struct field field;
     memset(&field, 0, sizeof field);
     field.windows = test_scale(200);
@@ -278,8 +272,7 @@ static size_t check_life(const struct field *field, uint64_t number, struct life
 
 /* Goal: no key has two lives at once (E22, E23), and each life admits one call (P7). Method: the limit is 1; the ends
  * of lives with an admitted call are at least a whole life apart. */
-static void lives_from_first_do_not_overlap(void **state) {
-    (void)state;
+TEST(lives_from_first_do_not_overlap) {
     static struct field field;
     memset(&field, 0, sizeof field);
     field.windows = test_scale(800);
@@ -312,8 +305,7 @@ static void add_new_keys(struct member *member) {
 }
 
 /* Goal: after many roll-overs the high-water mark is the same as after a few: memory is reused (P6). */
-static void memory_stays_flat_over_many_windows(void **state) {
-    (void)state;
+TEST(memory_stays_flat_over_many_windows) {
     static struct field field;
     memset(&field, 0, sizeof field);
     field.keys = 4000;
@@ -330,17 +322,4 @@ static void memory_stays_flat_over_many_windows(void **state) {
     assert_true(test_stat_of(field.engine, memory_bytes_high) <= high + high / 10);
     stress_check_turn(field.engine);
     assert_status(tw_close(field.engine, 10000), TW_OK);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_window_is_reported_once_and_nothing_is_missing),
-        cmocka_unit_test(event_times_land_in_their_own_window_or_are_late),
-        cmocka_unit_test(event_times_without_lateness),
-        cmocka_unit_test(a_hook_that_returns_false_is_called_again),
-        cmocka_unit_test(one_first_per_key_and_window),
-        cmocka_unit_test(lives_from_first_do_not_overlap),
-        cmocka_unit_test(memory_stays_flat_over_many_windows),
-    };
-    return cmocka_run_group_tests_name("rollover", tests, NULL, NULL);
 }

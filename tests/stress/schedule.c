@@ -97,7 +97,6 @@ struct rig {
 };
 
 static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
-    (void)end_ms;
     struct rig *rig = ctx;
     rig->hook_calls++;
     rig->hook_flags |= flags;
@@ -177,18 +176,15 @@ static void check_stalled_inserter(const char *point) {
     assert_i64_equal(rig.hook_sum, 12);
     assert_status(tw_close(rig.engine, 0), TW_OK);
 }
-static void a_dropped_window_is_not_opened_again_by_a_thread_that_found_it(void **state) {
-    (void)state;
+TEST(a_dropped_window_is_not_opened_again_by_a_thread_that_found_it) {
     check_stalled_inserter("window_found_not_inserted");
 }
 /* The clock was read before. It is the closed slot that tells the thread. */
-static void a_slot_that_was_seen_free_is_not_taken_in_a_window_that_was_closed_since(void **state) {
-    (void)state;
+TEST(a_slot_that_was_seen_free_is_not_taken_in_a_window_that_was_closed_since) {
     check_stalled_inserter("absent_not_inserted");
 }
 /* The first delta, too, is only in a record that nobody sees. */
-static void a_record_that_is_ready_is_not_published_in_a_window_that_was_closed_since(void **state) {
-    (void)state;
+TEST(a_record_that_is_ready_is_not_published_in_a_window_that_was_closed_since) {
     check_stalled_inserter("record_ready_not_claimed");
 }
 
@@ -213,8 +209,7 @@ static void check_window_of_a_record(bool alone) {
     assert_i64_equal(test_stat_of(rig.engine, windows_closed), alone ? 1 : 2);
     assert_status(tw_close(rig.engine, 0), TW_OK);
 }
-static void a_window_for_which_only_a_record_was_ready_is_told_to_nobody(void **state) {
-    (void)state;
+TEST(a_window_for_which_only_a_record_was_ready_is_told_to_nobody) {
     check_window_of_a_record(true);
     check_window_of_a_record(false);
 }
@@ -246,8 +241,7 @@ static void check_stalled_reset(bool synced, int64_t next_count) {
     assert_status(tw_close(rig.engine, 100), TW_OK);
 }
 
-static void a_reset_that_stalls_until_its_window_is_sealed_takes_nothing_of_it(void **state) {
-    (void)state;
+TEST(a_reset_that_stalls_until_its_window_is_sealed_takes_nothing_of_it) {
     for (int synced = 0; synced < 2; synced++) {
         check_stalled_reset(synced != 0, 7);
         check_stalled_reset(synced != 0, 0);
@@ -286,27 +280,22 @@ static void check_stalled_marker(const char *point) {
     assert_status(tw_close(rig.engine, 100), TW_OK);
 }
 
-static void a_marker_that_stalls_after_dirty_delays_no_window(void **state) {
-    (void)state;
+TEST(a_marker_that_stalls_after_dirty_delays_no_window) {
     check_stalled_marker("dirty_not_marked");
 }
-static void a_marker_that_stalls_after_its_bit_delays_no_window(void **state) {
-    (void)state;
+TEST(a_marker_that_stalls_after_its_bit_delays_no_window) {
     check_stalled_marker("bit_set_chunk_not_listed");
 }
-static void a_marker_that_stalls_before_it_lists_its_chunk_delays_no_window(void **state) {
-    (void)state;
+TEST(a_marker_that_stalls_before_it_lists_its_chunk_delays_no_window) {
     check_stalled_marker("chunk_listed_not_pushed");
 }
-static void a_marker_that_stalls_before_it_lists_its_window_delays_no_window(void **state) {
-    (void)state;
+TEST(a_marker_that_stalls_before_it_lists_its_window_delays_no_window) {
     check_stalled_marker("window_listed_not_pushed");
 }
 
 /* Goal: a thread ends between two marks. Its count, later ones of that counter and those of its neighbours are sent
  * without waiting for the window's end; the next thread has its slot. Method: it ends at each race point of marking. */
-static void a_thread_that_ends_between_two_marks_hides_no_count(void **state) {
-    (void)state;
+TEST(a_thread_that_ends_between_two_marks_hides_no_count) {
     static const char *const points[] = {"dirty_not_marked", "bit_set_chunk_not_listed", "chunk_listed_not_pushed",
                                          "window_listed_not_pushed"};
     struct rig rig;
@@ -338,8 +327,7 @@ static void mark_again(void) {
     assert_status(tw_add(marking_rig->other, fake_key(&key), 1, NULL), TW_OK);
 }
 
-static void a_flush_is_not_done_before_all_windows_were_collected(void **state) {
-    (void)state;
+TEST(a_flush_is_not_done_before_all_windows_were_collected) {
     struct rig rig;
     rig_open(&rig, true);
     marking_rig = &rig;
@@ -380,8 +368,7 @@ static int64_t collect_once(struct rig *rig) {
  * one, which began after the ticket and stalls: the grace period waits for the second thread only. Method: the adder of
  * key 1 stalls before it pushes the chunk. The test adds to key 2 of that chunk and takes the ticket. An adder in
  * another chunk stalls before it pushes the window. The first adder finishes and finds the window listed. */
-static void a_flush_does_not_rely_on_marks_of_threads_that_came_after_it(void **state) {
-    (void)state;
+TEST(a_flush_does_not_rely_on_marks_of_threads_that_came_after_it) {
     struct rig rig;
     rig_open(&rig, true);
     for (uint32_t key = 0; key < 40; key++) rig_add(&rig, key, 1);
@@ -404,8 +391,7 @@ static void a_flush_does_not_rely_on_marks_of_threads_that_came_after_it(void **
 
 /* Goal: a thread that has opened a window and stalls before it registers the window for roll-over delays neither its
  * hook nor its sending for long. Method: it stops there, another thread counts in the window, the window ends. */
-static void an_opener_that_stalls_delays_no_window(void **state) {
-    (void)state;
+TEST(an_opener_that_stalls_delays_no_window) {
     struct rig rig;
     rig_open(&rig, false);
     rig_turns(&rig, 1);
@@ -432,8 +418,7 @@ static void an_opener_that_stalls_delays_no_window(void **state) {
 /* Goal: a walk has looked which form its window has, and stalls before it announces that it reads the table. When it
  * goes on it finds the table, although the window was packed meanwhile; afterwards the table is freed. Method: it stops
  * there. */
-static void a_walk_that_stalls_in_its_choice_keeps_the_table(void **state) {
-    (void)state;
+TEST(a_walk_that_stalls_in_its_choice_keeps_the_table) {
     struct rig rig;
     rig_open(&rig, false);
     tw_family_options options;
@@ -466,8 +451,7 @@ static void a_walk_that_stalls_in_its_choice_keeps_the_table(void **state) {
 
 /* Goal: a walk has read the clock, and stalls until its window is dropped. It must not find an empty window then, which
  * would be other figures than the hook saw. Method: it stops there. */
-static void a_walk_that_stalls_until_its_window_is_dropped_is_late(void **state) {
-    (void)state;
+TEST(a_walk_that_stalls_until_its_window_is_dropped_is_late) {
     struct rig rig;
     rig_open(&rig, false);
     tw_family_options options;
@@ -506,8 +490,7 @@ static void look_and_move_on(void) {
                      twi_window_find(unlinking_rig->family, START_MS + TW_SECOND));
 }
 
-static void a_window_found_as_current_after_it_was_unlinked_keeps_its_memory(void **state) {
-    (void)state;
+TEST(a_window_found_as_current_after_it_was_unlinked_keeps_its_memory) {
     struct rig rig;
     rig_open(&rig, false);
     unlinking_rig = &rig;
@@ -581,8 +564,7 @@ static void check_reopened_window(bool written, const char *adder_stops_at, bool
     assert_i64_equal(rig.hook_sum, 14 + 1100 + view);
     assert_status(tw_close(rig.engine, 0), TW_OK);
 }
-static void a_window_that_is_opened_again_and_current_stays_empty(void **state) {
-    (void)state;
+TEST(a_window_that_is_opened_again_and_current_stays_empty) {
     check_reopened_window(true, "window_loaded_time_not_read", false);
     check_reopened_window(true, "absent_not_inserted", false);
     check_reopened_window(false, "window_found_not_inserted", false);
@@ -594,8 +576,7 @@ static void a_window_that_is_opened_again_and_current_stays_empty(void **state) 
 /* Goal: the short sections of the shortest paths hold the memory of their window, as all others do (section 7 of
  * docs/CONCURRENCY.md). Method: by each path a thread stops with the window in hand; meanwhile it ends and is dropped.
  * Its memory is free when the thread has gone on, and not before. */
-static void a_short_section_keeps_the_memory_of_its_window(void **state) {
-    (void)state;
+TEST(a_short_section_keeps_the_memory_of_its_window) {
     for (int by = 0; by < BY_ALL; by++) {
         struct rig rig;
         rig_open(&rig, false);
@@ -629,8 +610,7 @@ static void a_short_section_keeps_the_memory_of_its_window(void **state) {
 
 /* Goal: units are taken in no window that is sealed (E18). Method: on the shortest path, a thread stops with the
  * counter in hand, until its window was told of. */
-static void units_are_not_taken_of_a_counter_that_was_frozen_since(void **state) {
-    (void)state;
+TEST(units_are_not_taken_of_a_counter_that_was_frozen_since) {
     struct rig rig;
     rig_open(&rig, false);
     (void)twi_and_acqrel(&rig.engine->clock.word, ~INT64_C(1));
@@ -672,8 +652,7 @@ static void lose_a_race(tw_family *family, uint32_t key) {
 
 /* Goal: a record that lost a race to be published is used by a later insert, whatever else its thread has lost since.
  * Method: two families take turns to lose; both then hold as much as one that has never lost. */
-static void records_that_lost_a_race_are_used_again(void **state) {
-    (void)state;
+TEST(records_that_lost_a_race_are_used_again) {
     struct rig rig;
     rig_open(&rig, false);
     tw_family *peaceful = rig_family(&rig, "peaceful", false);
@@ -693,8 +672,7 @@ static void records_that_lost_a_race_are_used_again(void **state) {
 
 /* Goal: a key whose inserter is between its slot and PUBLISHED is there for all. It gets no second counter, and what it
  * has counted is shown. Method: the inserter stops there; another thread adds to the key by each path. */
-static void a_key_that_is_claimed_and_not_published_is_found(void **state) {
-    (void)state;
+TEST(a_key_that_is_claimed_and_not_published_is_found) {
     struct rig rig;
     rig_open(&rig, false);
     rig_add(&rig, 1, 2);
@@ -732,7 +710,6 @@ static void insert_meanwhile(void) {
 }
 
 static bool count_key_of(void *ctx, const tw_count *count) {
-    (void)count;
     ++*(int64_t *)ctx;
     return true;
 }
@@ -774,8 +751,7 @@ static void check_stale_vacancies(uint64_t keys_expected) {
         twi_table_is_valid(&rig.engine->arena, generation, &rig.engine->hashing.secret, rig.engine->hashing.fn));
     assert_status(tw_close(rig.engine, 0), TW_OK);
 }
-static void places_that_a_look_up_has_seen_free_are_hints(void **state) {
-    (void)state;
+TEST(places_that_a_look_up_has_seen_free_are_hints) {
     check_stale_vacancies(0);
     check_stale_vacancies(500);   /* an area that fills up */
     check_stale_vacancies(50000); /* and some that do not */
@@ -836,8 +812,7 @@ static void check_stalled_layout(bool ends) {
     rig_turns(&rig, 10);
     assert_status(tw_close(rig.engine, 0), TW_OK);
 }
-static void a_thread_that_stalls_in_laying_out_an_area_delays_nobody(void **state) {
-    (void)state;
+TEST(a_thread_that_stalls_in_laying_out_an_area_delays_nobody) {
     check_stalled_layout(false);
     check_stalled_layout(true);
 }
@@ -867,8 +842,7 @@ static void check_delta_of_lost_records(uint64_t keys_expected) {
     assert_i64_equal(sum, 2 + 2000 + 1000);
     assert_status(tw_close(rig.engine, 0), TW_OK);
 }
-static void a_record_that_lost_a_race_forgets_its_first_delta(void **state) {
-    (void)state;
+TEST(a_record_that_lost_a_race_forgets_its_first_delta) {
     check_delta_of_lost_records(0);
     check_delta_of_lost_records(1000); /* an area so full that records lie elsewhere */
 }
@@ -943,8 +917,7 @@ static tw_family *open_login(struct rig *rig, uint64_t keys_expected) {
  * the window, lays its index, or inserts a key: with and without keys_expected. Method: all users ask just before the
  * end of a window, and again just after it; before the second time a thread stops at each of the places where it has
  * memory in hand. */
-static void a_thread_that_stalls_in_opening_a_window_takes_no_room_from_a_share(void **state) {
-    (void)state;
+TEST(a_thread_that_stalls_in_opening_a_window_takes_no_room_from_a_share) {
     static const char *const points[] = {"window_made_not_entered",  "window_entered_not_announced",
                                          "closed_not_copied",        "copied_not_published",
                                          "record_ready_not_claimed", "claimed_not_published"};
@@ -958,37 +931,6 @@ static void a_thread_that_stalls_in_opening_a_window_takes_no_room_from_a_share(
         assert_all_are_held(login, points[i / 2]);
         assert_status(tw_close(rig.engine, 0), TW_OK);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_dropped_window_is_not_opened_again_by_a_thread_that_found_it),
-        cmocka_unit_test(a_window_for_which_only_a_record_was_ready_is_told_to_nobody),
-        cmocka_unit_test(a_reset_that_stalls_until_its_window_is_sealed_takes_nothing_of_it),
-        cmocka_unit_test(a_slot_that_was_seen_free_is_not_taken_in_a_window_that_was_closed_since),
-        cmocka_unit_test(a_record_that_is_ready_is_not_published_in_a_window_that_was_closed_since),
-        cmocka_unit_test(a_key_that_is_claimed_and_not_published_is_found),
-        cmocka_unit_test(places_that_a_look_up_has_seen_free_are_hints),
-        cmocka_unit_test(a_thread_that_stalls_in_laying_out_an_area_delays_nobody),
-        cmocka_unit_test(a_record_that_lost_a_race_forgets_its_first_delta),
-        cmocka_unit_test(a_marker_that_stalls_after_dirty_delays_no_window),
-        cmocka_unit_test(a_marker_that_stalls_after_its_bit_delays_no_window),
-        cmocka_unit_test(a_marker_that_stalls_before_it_lists_its_chunk_delays_no_window),
-        cmocka_unit_test(a_marker_that_stalls_before_it_lists_its_window_delays_no_window),
-        cmocka_unit_test(a_thread_that_ends_between_two_marks_hides_no_count),
-        cmocka_unit_test(a_flush_is_not_done_before_all_windows_were_collected),
-        cmocka_unit_test(a_flush_does_not_rely_on_marks_of_threads_that_came_after_it),
-        cmocka_unit_test(an_opener_that_stalls_delays_no_window),
-        cmocka_unit_test(a_walk_that_stalls_in_its_choice_keeps_the_table),
-        cmocka_unit_test(a_walk_that_stalls_until_its_window_is_dropped_is_late),
-        cmocka_unit_test(a_window_found_as_current_after_it_was_unlinked_keeps_its_memory),
-        cmocka_unit_test(a_window_that_is_opened_again_and_current_stays_empty),
-        cmocka_unit_test(units_are_not_taken_of_a_counter_that_was_frozen_since),
-        cmocka_unit_test(a_short_section_keeps_the_memory_of_its_window),
-        cmocka_unit_test(records_that_lost_a_race_are_used_again),
-        cmocka_unit_test(a_thread_that_stalls_in_opening_a_window_takes_no_room_from_a_share),
-    };
-    return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
 }
 
 #else

@@ -191,7 +191,6 @@ static void expect_all_counted(void) {
 }
 
 static bool all_is_back(void *ctx) {
-    (void)ctx;
     tw_stats stats;
     assert_status(tw_stats_read(engine, &stats), TW_OK);
     return stats.generations == 1 && stats.sections_oldest_ms < 1000; /* the endless window */
@@ -227,8 +226,7 @@ static void harass(void) {
 }
 
 /* Goal: whatever ends a worker, a limit stays exact, no answered count is lost, and nothing that it had stays. */
-static void workers_end_in_every_way(void **state) {
-    (void)state;
+TEST(workers_end_in_every_way) {
     open_shared();
     assert_status(tw_lead(engine), TW_OK);
     for (uint32_t i = 0; i < CHILDREN; i++) start(i, false);
@@ -251,8 +249,7 @@ static bool somebody_leads(void *at) {
 }
 
 /* Goal: whenever the leader is killed, another process leads soon. Limits stay exact, and windows end. */
-static void the_leader_is_killed(void **state) {
-    (void)state;
+TEST(the_leader_is_killed) {
     open_shared();
     for (uint32_t i = 0; i < CHILDREN; i++) start(i, true);
     for (uint64_t n = 0; n < test_scale(60); n++) {
@@ -272,9 +269,5 @@ static void the_leader_is_killed(void **state) {
 int main(void) {
     test_skip_unshared();
     alarm(600);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(workers_end_in_every_way),
-        cmocka_unit_test(the_leader_is_killed),
-    };
-    return cmocka_run_group_tests_name("shared", tests, NULL, NULL);
+    return test_run();
 }

@@ -175,7 +175,6 @@ static void count_locally(struct member *member) {
 
 /* Acquires one key after the other until it is denied: exactly the limit of each is admitted. */
 static void take(struct member *member) {
-    (void)member;
     for (uint64_t number = 0; number < LIMITS && !atomic_load(&field.stop); number++) {
         for (;;) {
             tw_verdict verdict;
@@ -272,8 +271,7 @@ static void check_limits(void) {
 
 /* Goal: P1, P2, P3, P7 and exact limits hold while all of it continues at once. Method: eight threads, and a ninth that
  * forks if no sanitizer runs; then both engines are closed and everything is added up. */
-static void all_of_it_at_once_adds_up(void **state) {
-    (void)state;
+TEST(all_of_it_at_once_adds_up) {
     if (test_misses_wiped_pages()) return;
     for (uint64_t left = test_scale(test_is_slow() ? 200 : 40), part; left != 0; left -= part) {
         part = left < 60 ? left : 60; /* so many windows; then a new pair of engines */
@@ -298,11 +296,4 @@ static void all_of_it_at_once_adds_up(void **state) {
         assert_i64_equal(field.told_local, local);
         check_books();
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_of_it_at_once_adds_up),
-    };
-    return cmocka_run_group_tests_name("together", tests, NULL, NULL);
 }

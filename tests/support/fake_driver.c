@@ -189,7 +189,6 @@ static enum twi_ticket driver_ticket_state(struct twi_sync *sync, uint64_t ticke
 }
 
 static void driver_stats(const struct twi_sync *sync, tw_stats *stats) {
-    (void)sync;
     stats->redis_connected = !atomic_load(&fake_driver.away);
 }
 
@@ -216,7 +215,6 @@ static void driver_hand_over(struct twi_sync *sync) {
 }
 
 static void driver_abandon(struct twi_sync *sync, bool is_torn) {
-    (void)is_torn;
     free(sync);
 }
 

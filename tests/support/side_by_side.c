@@ -30,7 +30,6 @@ static size_t at_once(void) {
 static volatile sig_atomic_t out_of_time;
 
 static void on_term(int number) {
-    (void)number;
     out_of_time = 1;
 }
 

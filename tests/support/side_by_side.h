@@ -9,9 +9,8 @@
 
 #include "tests/support/support.h"
 
-/* Replaces cmocka_run_group_tests(), for tests without a group set-up. Call it before the program starts a thread.
- * Returns how many failed. */
-#define test_run_side_by_side(tests) test_run_each_apart((tests), sizeof(tests) / sizeof *(tests))
+/* As test_run_side_by_side() of run.h, for a list of the program's own. The tests have no set-up of the group. Call it
+ * before the program starts a thread. Returns how many failed. */
 int test_run_each_apart(const struct CMUnitTest *tests, size_t count);
 
 #endif

@@ -8,13 +8,7 @@
 #ifndef TEST_SUPPORT_H
 #define TEST_SUPPORT_H
 
-/* cmocka.h needs these headers, in this order. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/run.h" /* TEST() */
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -16,8 +16,7 @@
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-static void wrong_options_are_named(void **state) {
-    (void)state;
+TEST(wrong_options_are_named) {
     struct rig rig;
     tw_engine *engine = NULL;
 #define REFUSED(field, value) \
@@ -32,8 +31,7 @@ static void wrong_options_are_named(void **state) {
     REFUSED(redis_timeout_ms, 600001);
 }
 
-static void an_engine_leaves_nothing_behind(void **state) {
-    (void)state;
+TEST(an_engine_leaves_nothing_behind) {
     struct rig warm;
     rig_open(&warm); /* what a process keeps for ever is kept after the first */
     rig_close(&warm);
@@ -54,8 +52,7 @@ static void an_engine_leaves_nothing_behind(void **state) {
     if (UNDER_TSAN) test_leave_out("ThreadSanitizer's thread is counted with ours: a build without it runs this");
 }
 
-static void two_engines_know_nothing_of_each_other(void **state) {
-    (void)state;
+TEST(two_engines_know_nothing_of_each_other) {
     struct rig one, two;
     rig_open(&one);
     rig_open(&two);
@@ -93,8 +90,7 @@ static bool hook_with_a_turn_beside(void *ctx, tw_family *family, int64_t start_
     return true;
 }
 
-static void a_second_turn_at_once_is_pending(void **state) {
-    (void)state;
+TEST(a_second_turn_at_once_is_pending) {
     struct rig rig;
     rig_open(&rig);
     struct turning_hook hook = {.engine = rig.engine, .beside = 77};
@@ -108,8 +104,7 @@ static void a_second_turn_at_once_is_pending(void **state) {
 }
 
 /* Goal: a host-driven engine has one descriptor for its life, also without Redis: other threads wake its loop by it. */
-static void a_host_waits_for_one_descriptor_without_redis_too(void **state) {
-    (void)state;
+TEST(a_host_waits_for_one_descriptor_without_redis_too) {
     struct rig rig;
     rig_open(&rig);
     struct pollfd fd = {.fd = tw_fd(rig.engine), .events = POLLIN};
@@ -138,8 +133,7 @@ static bool was_called(void *ctx) {
     return atomic_load((_Atomic int *)ctx) == 1;
 }
 
-static void the_background_thread_closes_windows_by_itself(void **state) {
-    (void)state;
+TEST(the_background_thread_closes_windows_by_itself) {
     _Atomic int calls = 0;
     struct rig rig;
     rig_init(&rig);
@@ -164,8 +158,7 @@ static bool never_true(void *ctx, tw_family *family, int64_t start_ms, int64_t e
     return false;
 }
 
-static void a_close_gives_a_hook_that_will_not_have_it_its_time_and_ends(void **state) {
-    (void)state;
+TEST(a_close_gives_a_hook_that_will_not_have_it_its_time_and_ends) {
     int calls = 0;
     struct rig rig;
     rig_init(&rig);
@@ -194,8 +187,7 @@ static void *live_and_exit_late(void *ctx) {
 }
 
 /* Goal: E44. A thread that has counted may exit after the engine is gone. */
-static void trap_e44_threads_may_outlive_the_engine(void **state) {
-    (void)state;
+TEST(trap_e44_threads_may_outlive_the_engine) {
     struct rig rig;
     rig_open(&rig);
     pthread_barrier_t barriers[2];
@@ -237,8 +229,7 @@ static int exit_status_of(pid_t pid) {
 /* Goal: E37. A child begins with no counts, no sections and no hooks unsent; the parent continues as if nothing had
  * been.
  * Method: fork inside a section, with a window to be told of; the child counts, turns, closes. */
-static void trap_e37_a_forked_child_is_a_new_instance(void **state) {
-    (void)state;
+TEST(trap_e37_a_forked_child_is_a_new_instance) {
     if (test_misses_wiped_pages()) return;
     for (uint32_t threads = UNDER_TSAN ? TW_HOST_DRIVEN : TW_OWN_THREAD; threads <= TW_HOST_DRIVEN; threads++) {
         struct rig rig;
@@ -275,8 +266,7 @@ static void trap_e37_a_forked_child_is_a_new_instance(void **state) {
     if (UNDER_TSAN) test_leave_out("ThreadSanitizer lets no forked child start a thread: a build without it runs this");
 }
 
-static void a_grandchild_is_a_new_instance_too(void **state) {
-    (void)state;
+TEST(a_grandchild_is_a_new_instance_too) {
     if (test_misses_wiped_pages()) return;
     struct rig rig;
     rig_open(&rig);
@@ -305,8 +295,7 @@ static void a_grandchild_is_a_new_instance_too(void **state) {
 
 /* ---- statistics -------------------------------------------------------------------------------------------------- */
 
-static void statistics_say_what_happened(void **state) {
-    (void)state;
+TEST(statistics_say_what_happened) {
     struct rig rig;
     rig_open(&rig);
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
@@ -366,8 +355,7 @@ static bool write_text(void *ctx, const char *bytes, size_t size) {
     return ++text->pieces != text->stop_after;
 }
 
-static void metrics_are_the_statistics_as_text(void **state) {
-    (void)state;
+TEST(metrics_are_the_statistics_as_text) {
     struct rig rig;
     rig_open(&rig);
     rig_add(rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE), "a", 5);
@@ -401,8 +389,7 @@ static void write_log(void *ctx, int level, int event, const char *text) {
     snprintf(log->last, sizeof log->last, "%s", text);
 }
 
-static void the_log_tells_of_memory_and_clock_and_not_too_often(void **state) {
-    (void)state;
+TEST(the_log_tells_of_memory_and_clock_and_not_too_often) {
     if (test_misses_robust_lists()) return; /* the log says so, too */
     struct rig rig;
     struct log log = {0};
@@ -434,8 +421,7 @@ static void the_log_tells_of_memory_and_clock_and_not_too_often(void **state) {
 }
 
 /* Goal: what may last permanently is told at once, by how much, and then now and then. */
-static void the_log_tells_of_a_clock_set_back(void **state) {
-    (void)state;
+TEST(the_log_tells_of_a_clock_set_back) {
     if (test_misses_robust_lists()) return; /* the log says so, too */
     struct rig rig;
     struct log log = {0};
@@ -458,24 +444,4 @@ static void the_log_tells_of_a_clock_set_back(void **state) {
     rig_pass(&rig, 2000);
     assert_int_equal(log.lines[TW_EVENT_CLOCK], lines + 1);
     rig_close(&rig);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_options_are_named),
-        cmocka_unit_test(an_engine_leaves_nothing_behind),
-        cmocka_unit_test(two_engines_know_nothing_of_each_other),
-        cmocka_unit_test(a_second_turn_at_once_is_pending),
-        cmocka_unit_test(a_host_waits_for_one_descriptor_without_redis_too),
-        cmocka_unit_test(the_background_thread_closes_windows_by_itself),
-        cmocka_unit_test(a_close_gives_a_hook_that_will_not_have_it_its_time_and_ends),
-        cmocka_unit_test(trap_e44_threads_may_outlive_the_engine),
-        cmocka_unit_test(trap_e37_a_forked_child_is_a_new_instance),
-        cmocka_unit_test(a_grandchild_is_a_new_instance_too),
-        cmocka_unit_test(statistics_say_what_happened),
-        cmocka_unit_test(metrics_are_the_statistics_as_text),
-        cmocka_unit_test(the_log_tells_of_memory_and_clock_and_not_too_often),
-        cmocka_unit_test(the_log_tells_of_a_clock_set_back),
-    };
-    return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }

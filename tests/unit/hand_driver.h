@@ -76,11 +76,9 @@ static void hand_turn(struct twi_sync *sync) {
     (void)hand_settle();
 }
 static int64_t hand_wake_ms(const struct twi_sync *sync) {
-    (void)sync;
     return INT64_MAX;
 }
 static uint64_t hand_ticket(struct twi_sync *sync) {
-    (void)sync;
     return 1;
 }
 static enum twi_ticket hand_ticket_state(struct twi_sync *sync, uint64_t ticket) {
@@ -88,7 +86,6 @@ static enum twi_ticket hand_ticket_state(struct twi_sync *sync, uint64_t ticket)
     return TWI_TICKET_OPEN;
 }
 static void hand_stats(const struct twi_sync *sync, tw_stats *stats) {
-    (void)sync;
     stats->redis_connected = 1;
 }
 static void hand_destroy(struct twi_sync *sync) {
@@ -101,7 +98,6 @@ static void hand_destroy(struct twi_sync *sync) {
     hand = NULL;
 }
 static void hand_abandon(struct twi_sync *sync, bool is_torn) {
-    (void)is_torn;
     free(sync);
 }
 const struct twi_driver *twi_driver_find(void) {
@@ -125,7 +121,6 @@ struct lost_log {
     char key[64];
 };
 static inline void lost_write(void *ctx, tw_family *family, tw_key key, int64_t start_ms, int64_t delta, int reason) {
-    (void)family;
     struct lost_log *log = ctx;
     log->calls++;
     log->reason = reason;
@@ -156,7 +151,7 @@ static inline void hand_close(struct rig *rig) {
 }
 
 /* As RIG_TEST(), with the hand for a driver. */
-#define HAND_TEST(test) cmocka_unit_test_prestate_setup_teardown(test, hand_setup, hand_teardown, &rig)
+#define HAND_TEST(test) TEST_WITH(test, hand_setup, hand_teardown, &rig)
 static inline int hand_setup(void **state) {
     hand_open(*state);
     return 0;

@@ -70,19 +70,15 @@ static void later_turn(struct twi_sync *sync) {
     for (size_t i = 0; i < count; i++) twi_port_acknowledge(&items[i], &reply);
 }
 static int64_t later_wake_ms(const struct twi_sync *sync) {
-    (void)sync;
     return INT64_MAX;
 }
 static uint64_t later_ticket(struct twi_sync *sync) {
-    (void)sync;
     return ++later.tickets;
 }
 static enum twi_ticket later_ticket_state(struct twi_sync *sync, uint64_t ticket) {
-    (void)sync;
     return ticket <= later.ticket ? TWI_TICKET_DONE : TWI_TICKET_OPEN;
 }
 static void later_stats(const struct twi_sync *sync, tw_stats *stats) {
-    (void)sync;
     stats->redis_connected = 1;
 }
 static void later_free(struct twi_sync *sync) {
@@ -188,7 +184,6 @@ static int later_ask_fd(const struct twi_sync *sync) {
     return sync->fd;
 }
 static int64_t later_ask_wake_ms(const struct twi_sync *sync) {
-    (void)sync;
     return INT64_MAX;
 }
 /* The second half of them was not sent yet. */
@@ -204,12 +199,10 @@ static void later_stop(struct twi_sync *sync) {
     later_ring(sync);
 }
 static uint32_t later_owed(const struct twi_sync *sync) {
-    (void)sync;
     return 0;
 }
 
 static void later_abandon(struct twi_sync *sync, bool is_torn) {
-    (void)is_torn;
     later_free(sync);
 }
 

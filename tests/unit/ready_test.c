@@ -31,8 +31,7 @@ static int64_t spend_and_sync(tw_family *family, const char *key, int64_t limit)
 
 /* Goal: before Redis has told how many engines live, and for a moment after, only a little is spent of a limit; small
  * limits are as ever; later a fair part of the whole at most, while others may just have begun; then all there is. */
-static void the_first_seconds_are_spent_with_care(void **state) {
-    (void)state;
+TEST(the_first_seconds_are_spent_with_care) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -58,8 +57,7 @@ static void the_first_seconds_are_spent_with_care(void **state) {
 
 /* Goal: with engines_expected a fair part is spent as soon as Redis has told the total, and the larger number
  * counts. */
-static void who_knows_how_many_come_spends_a_share_at_once(void **state) {
-    (void)state;
+TEST(who_knows_how_many_come_spends_a_share_at_once) {
     struct rig rig;
     hand_init(&rig);
     rig.options.engines_expected = 4;
@@ -88,8 +86,7 @@ static void who_knows_how_many_come_spends_a_share_at_once(void **state) {
 
 /* Goal: the care ends: where fewer come than were expected, where Redis says nothing, where it may not be asked how
  * many live. */
-static void the_care_ends(void **state) {
-    (void)state;
+TEST(the_care_ends) {
     for (int i = 0; i < 3; i++) {
         struct rig rig;
         hand_init(&rig);
@@ -107,8 +104,7 @@ static void the_care_ends(void **state) {
 
 /* Goal: who was slow to its first answer waits as long twice over for those who began with it, up to a second. They are
  * as slow; and for Redis to tell of them. Only then it takes itself for alone. */
-static void a_slow_start_waits_for_others_who_are_as_slow(void **state) {
-    (void)state;
+TEST(a_slow_start_waits_for_others_who_are_as_slow) {
     static const int64_t starts_ms[] = {10, 200, 60000}, meetings_ms[] = {100, 400, 1000};
     for (int i = 0; i < 3; i++) {
         struct rig rig;
@@ -128,8 +124,7 @@ static void a_slow_start_waits_for_others_who_are_as_slow(void **state) {
 /* Goal: an engine whose first question is not answered knows no more of the others than one that has not asked: for a
  * second it spends a little, then what TW_OUTAGE_LOCAL says; for its first 5 s no more than a share, where somebody has
  * said how many there are. */
-static void an_outage_is_no_licence_in_the_first_seconds(void **state) {
-    (void)state;
+TEST(an_outage_is_no_licence_in_the_first_seconds) {
     for (uint32_t expected = 0; expected <= 4; expected += 4) {
         struct rig rig;
         hand_init(&rig);
@@ -148,8 +143,7 @@ static void an_outage_is_no_licence_in_the_first_seconds(void **state) {
 
 /* Goal: tw_ready() answers at once without Redis, and with it when Redis was seen and how many live has been known for
  * a moment, or cannot be known; until then it says the missing part. */
-static void ready_waits_for_what_must_be_known(void **state) {
-    (void)state;
+TEST(ready_waits_for_what_must_be_known) {
     struct rig rig;
     rig_open(&rig);
     assert_status(tw_ready(rig.engine, 0), TW_OK);
@@ -175,8 +169,7 @@ static void ready_waits_for_what_must_be_known(void **state) {
     hand_close(&rig);
 }
 
-static void ready_knows_a_registry_that_is_refused(void **state) {
-    (void)state;
+TEST(ready_knows_a_registry_that_is_refused) {
     struct rig rig;
     hand_open(&rig);
     twi_port_connected(rig.engine, true);
@@ -192,8 +185,7 @@ static bool in_hook(void *ctx, tw_family *family, int64_t start_ms, int64_t end_
     return true;
 }
 
-static void ready_may_not_be_called_in_a_hook(void **state) {
-    (void)state;
+TEST(ready_may_not_be_called_in_a_hook) {
     struct rig rig;
     rig_open(&rig);
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
@@ -205,18 +197,4 @@ static void ready_may_not_be_called_in_a_hook(void **state) {
     assert_status(tw_turn(rig.engine), TW_OK);
     assert_status(answer_in_hook, TW_ERR_MODE);
     rig_close(&rig);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_seconds_are_spent_with_care),
-        cmocka_unit_test(who_knows_how_many_come_spends_a_share_at_once),
-        cmocka_unit_test(the_care_ends),
-        cmocka_unit_test(a_slow_start_waits_for_others_who_are_as_slow),
-        cmocka_unit_test(an_outage_is_no_licence_in_the_first_seconds),
-        cmocka_unit_test(ready_waits_for_what_must_be_known),
-        cmocka_unit_test(ready_knows_a_registry_that_is_refused),
-        cmocka_unit_test(ready_may_not_be_called_in_a_hook),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,7 +47,7 @@ static inline void rig_close(struct rig *rig) {
 }
 
 /* A test that begins with the file's own `rig` open and ends with closing it. */
-#define RIG_TEST(test) cmocka_unit_test_prestate_setup_teardown(test, rig_setup, rig_teardown, &rig)
+#define RIG_TEST(test) TEST_WITH(test, rig_setup, rig_teardown, &rig)
 static inline int rig_setup(void **state) {
     rig_open(*state);
     return 0;

@@ -181,8 +181,7 @@ static void assert_has_line(const struct text *text, const char *line) {
     }
 }
 
-static void the_text_is_well_formed_whatever_the_values(void **state) {
-    (void)state;
+TEST(the_text_is_well_formed_whatever_the_values) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     for (size_t round = 0; round < test_scale(200); round++) {
@@ -202,8 +201,7 @@ static void the_text_is_well_formed_whatever_the_values(void **state) {
     }
 }
 
-static void no_private_unit_is_left_and_eof_comes_once_and_last(void **state) {
-    (void)state;
+TEST(no_private_unit_is_left_and_eof_comes_once_and_last) {
     tw_stats stats = {0};
     for (size_t i = 0; i < 3; i++) {
         struct text page = text_of(&stats, formats[i]);
@@ -218,8 +216,7 @@ static void no_private_unit_is_left_and_eof_comes_once_and_last(void **state) {
     assert_ptr_equal(strstr(text.bytes, "# EOF"), text.bytes + text.size - 6);
 }
 
-static void values_are_in_base_units(void **state) {
-    (void)state;
+TEST(values_are_in_base_units) {
     tw_stats stats = {.increments = 5,
                       .memory_bytes = 1,
                       .memory_bytes_high = 2,
@@ -259,8 +256,7 @@ static void values_are_in_base_units(void **state) {
     assert_has_line(&text, build);
 }
 
-static void families_have_samples_of_their_own(void **state) {
-    (void)state;
+TEST(families_have_samples_of_their_own) {
     static struct text text;
     tw_stats stats = {0};
     struct twi_family_limit_stats families[3] = {
@@ -291,8 +287,7 @@ static void families_have_samples_of_their_own(void **state) {
     assert_null(strstr(text.bytes, "ratio_sum{family=\"a\""));
 }
 
-static void every_sample_bears_the_labels_of_the_program(void **state) {
-    (void)state;
+TEST(every_sample_bears_the_labels_of_the_program) {
     char longest[TWI_LABELS_BYTES_MAX + 1];
     memset(longest, 'v', sizeof longest - 1);
     memcpy(longest, "long=\"", 6);
@@ -313,8 +308,7 @@ static void every_sample_bears_the_labels_of_the_program(void **state) {
 
 /* Goal: what comes back is our page and the program's own as one that is well-formed.
  * Method: the two ways that the header names, the program's own metrics before and behind. */
-static void pages_can_be_joined_with_the_programs_own(void **state) {
-    (void)state;
+TEST(pages_can_be_joined_with_the_programs_own) {
     static struct text text;
     tw_stats stats = {0};
     const char *own = "# TYPE shop_orders gauge\n# HELP shop_orders orders\nshop_orders 3\n", *end = "# EOF\n";
@@ -333,8 +327,7 @@ static void pages_can_be_joined_with_the_programs_own(void **state) {
     }
 }
 
-static void a_format_that_is_none_is_refused(void **state) {
-    (void)state;
+TEST(a_format_that_is_none_is_refused) {
     tw_options options;
     tw_engine *engine;
     struct text text = {.pieces_max = SIZE_MAX};
@@ -353,8 +346,7 @@ static void a_format_that_is_none_is_refused(void **state) {
 
 /* ---- labels ------------------------------------------------------------------------------------------------------ */
 
-static void labels_that_no_scraper_would_take_are_refused_by_name(void **state) {
-    (void)state;
+TEST(labels_that_no_scraper_would_take_are_refused_by_name) {
     static const struct {
         const char *labels, *why; /* NULL: they are good */
     } cases[] = {
@@ -409,8 +401,7 @@ static void labels_that_no_scraper_would_take_are_refused_by_name(void **state) 
     assert_string_equal(error, "metrics_labels: longer than 512 bytes");
 }
 
-static void a_writer_that_answers_false_is_not_called_again(void **state) {
-    (void)state;
+TEST(a_writer_that_answers_false_is_not_called_again) {
     tw_stats stats = {0};
     for (size_t pieces = 0; pieces <= FIELDS; pieces++) {
         static struct text text;
@@ -453,8 +444,7 @@ static size_t counters_of(const struct text *text, double *values, size_t room) 
 
 /* Goal: what is scraped in the middle of change parses to the last line, and no counter falls (fault 63).
  * Method: three threads change what there is to tell; 300 scrapes next to them. */
-static void scraped_during_change_it_parses_and_no_counter_falls(void **state) {
-    (void)state;
+TEST(scraped_during_change_it_parses_and_no_counter_falls) {
     static struct text text;
     double before[FIELDS + OF_FAMILIES] = {0}, now[FIELDS + OF_FAMILIES];
     tw_options options;
@@ -493,20 +483,4 @@ static void scraped_during_change_it_parses_and_no_counter_falls(void **state) {
     atomic_store(&adder.stop, true);
     for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
     assert_status(tw_close(engine, 1000), TW_OK);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_text_is_well_formed_whatever_the_values),
-        cmocka_unit_test(no_private_unit_is_left_and_eof_comes_once_and_last),
-        cmocka_unit_test(values_are_in_base_units),
-        cmocka_unit_test(families_have_samples_of_their_own),
-        cmocka_unit_test(every_sample_bears_the_labels_of_the_program),
-        cmocka_unit_test(pages_can_be_joined_with_the_programs_own),
-        cmocka_unit_test(a_format_that_is_none_is_refused),
-        cmocka_unit_test(labels_that_no_scraper_would_take_are_refused_by_name),
-        cmocka_unit_test(a_writer_that_answers_false_is_not_called_again),
-        cmocka_unit_test(scraped_during_change_it_parses_and_no_counter_falls),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

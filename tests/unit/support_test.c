@@ -8,8 +8,7 @@
 #include <unistd.h>
 
 /* Goal: one seed, one run. Method: two generators of one seed side by side, and one of another. */
-static void one_seed_gives_one_sequence(void **state) {
-    (void)state;
+TEST(one_seed_gives_one_sequence) {
     struct test_prng first, second, other;
     test_prng_seed(&first, 7);
     test_prng_seed(&second, 7);
@@ -23,8 +22,7 @@ static void one_seed_gives_one_sequence(void **state) {
     assert_true(same == 0);
 }
 
-static void ranges_include_both_ends(void **state) {
-    (void)state;
+TEST(ranges_include_both_ends) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     bool low = false, high = false;
@@ -50,8 +48,7 @@ static void seed_printed_by(const char *program, const char *round, char *line, 
 
 /* Goal: the seed of a round is the same in every run of a program, and another one in another program or round.
  * Method: this program runs itself, also under another name, and prints its seed. */
-static void a_round_gives_each_program_one_seed(void **state) {
-    (void)state;
+TEST(a_round_gives_each_program_one_seed) {
     if (test_is_emulated()) {
         test_leave_out("an emulator starts no second program of its kind: run it on an ARM64 machine");
         return;
@@ -74,8 +71,7 @@ static void a_round_gives_each_program_one_seed(void **state) {
 }
 
 /* Goal: TW_SEED alone decides; without it the seeds that once failed come first. */
-static void seeds_that_failed_run_first_and_a_given_one_alone(void **state) {
-    (void)state;
+TEST(seeds_that_failed_run_first_and_a_given_one_alone) {
     char folder[] = "/tmp/tallywheel-seeds-XXXXXX", path[64];
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/seeds", folder);
@@ -144,8 +140,7 @@ static void last_words(enum end end, char *said, size_t size) {
 }
 
 /* Goal: the log names the seed, once, however its run ends; and not that of one that went well. */
-static void the_seed_of_a_run_that_dies_is_named(void **state) {
-    (void)state;
+TEST(the_seed_of_a_run_that_dies_is_named) {
     if (test_is_emulated()) {
         test_leave_out("an emulator starts no second program of its kind: run it on an ARM64 machine");
         return;
@@ -161,8 +156,7 @@ static void the_seed_of_a_run_that_dies_is_named(void **state) {
     assert_null(strstr(said, "TW_SEED="));
 }
 
-static void a_step_of_the_wall_clock_leaves_the_monotonic_one_alone(void **state) {
-    (void)state;
+TEST(a_step_of_the_wall_clock_leaves_the_monotonic_one_alone) {
     struct fake_clock clock;
     fake_clock_init(&clock, 1700000000000);
     int64_t mono_ns = fake_clock_now_ns(&clock, TW_CLOCK_MONOTONIC);
@@ -174,8 +168,7 @@ static void a_step_of_the_wall_clock_leaves_the_monotonic_one_alone(void **state
     assert_i64_equal(fake_clock_now_ns(&clock, TW_CLOCK_MONOTONIC), mono_ns + 250000000);
 }
 
-static void what_the_process_holds_is_seen(void **state) {
-    (void)state;
+TEST(what_the_process_holds_is_seen) {
     int64_t before = test_fd_count();
     FILE *file = tmpfile();
     assert_non_null(file);
@@ -198,8 +191,7 @@ static bool look(void *ctx) {
 }
 
 /* Goal: a wait ends by what it waits for, or when its time is over; a stall of the process is not its time. */
-static void a_wait_outlives_a_stall_and_still_ends(void **state) {
-    (void)state;
+TEST(a_wait_outlives_a_stall_and_still_ends) {
     struct look late = {.stall_ms = 150, .true_at = 3}, never = {0};
     assert_true(test_wait(look, &late, 100));
     int64_t began_ms = test_mono_ms();
@@ -212,8 +204,7 @@ static void a_wait_outlives_a_stall_and_still_ends(void **state) {
 }
 
 /* Goal: the time without a processor is told. Method: two processes that calculate on one processor. */
-static void a_thread_without_a_processor_is_starved(void **state) {
-    (void)state;
+TEST(a_thread_without_a_processor_is_starved) {
     cpu_set_t before, one;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
     int number = 0;
@@ -244,16 +235,5 @@ int main(int argc, char **argv) {
         (void)test_seed(); /* prints it */
         return 0;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_seed_gives_one_sequence),
-        cmocka_unit_test(ranges_include_both_ends),
-        cmocka_unit_test(a_round_gives_each_program_one_seed),
-        cmocka_unit_test(seeds_that_failed_run_first_and_a_given_one_alone),
-        cmocka_unit_test(the_seed_of_a_run_that_dies_is_named),
-        cmocka_unit_test(a_step_of_the_wall_clock_leaves_the_monotonic_one_alone),
-        cmocka_unit_test(what_the_process_holds_is_seen),
-        cmocka_unit_test(a_wait_outlives_a_stall_and_still_ends),
-        cmocka_unit_test(a_thread_without_a_processor_is_starved),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

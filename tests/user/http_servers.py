@@ -16,14 +16,12 @@ import tempfile
 import threading
 import time
 
+sys.path.append(sys.path[0] + "/../support")
+import tap
+from tap import ok
+
 PATIENCE_S = 30
 PHONES = 500
-checks = []
-
-
-def check(good, what):
-    checks.append(bool(good))
-    print(f"{'ok' if good else 'not ok'} {len(checks)} - {what}", flush=True)
 
 
 def wait_for(holds):
@@ -137,24 +135,24 @@ def play(program):
     server = None
     try:
         server = Server(program, redis)
-        check(wait_for(lambda: get(server.client(), "/buy")[0] == 200), f"{name}: Redis sells the first phone")
-        check(limits(server), f"{name}: 100 calls of a client are served, and headers count them down")
-        check(leave_parked(server, redis), f"{name}: clients that are parked hold up nobody")
-        check(wait_for(lambda: redis.sold() == 1), f"{name}: what was asked for by clients that left is not sold")
-        check(wait_for(lambda: get(server.client(), "/buy")[0] == 200), f"{name}: then Redis sells again")
+        ok(wait_for(lambda: get(server.client(), "/buy")[0] == 200), f"{name}: Redis sells the first phone")
+        ok(limits(server), f"{name}: 100 calls of a client are served, and headers count them down")
+        ok(leave_parked(server, redis), f"{name}: clients that are parked hold up nobody")
+        ok(wait_for(lambda: redis.sold() == 1), f"{name}: what was asked for by clients that left is not sold")
+        ok(wait_for(lambda: get(server.client(), "/buy")[0] == 200), f"{name}: then Redis sells again")
         statuses = sells(server)
         sold = 2 + statuses.count(200)
         while sold < PHONES and wait_for(lambda: get(server.client(), "/buy")[0] in (200, 410)):
             sold = redis.sold()
-        check(redis.sold() == PHONES and statuses.count(200) + statuses.count(410) + statuses.count(503) == 600,
-              f"{name}: 24 clients at once buy the stock, and no phone more")
-        check(get(server.client(), "/buy")[0] == 410, f"{name}: then it is sold out")
+        ok(redis.sold() == PHONES and statuses.count(200) + statuses.count(410) + statuses.count(503) == 600,
+           f"{name}: 24 clients at once buy the stock, and no phone more")
+        ok(get(server.client(), "/buy")[0] == 410, f"{name}: then it is sold out")
         page = get(server.client(), "/metrics")[2].decode()
-        check("tallywheel_increments_total" in page, f"{name}: a scraper gets its page")
+        ok("tallywheel_increments_total" in page, f"{name}: a scraper gets its page")
         keeps = server.client()
         get(keeps, "/", "dan")
-        check(server.end() == 0, f"{name}: SIGTERM ends it, and Redis has all counts")
-        check(redis.ask("--scan", "--pattern", "calls:*ann*") != "", f"{name}: those of the soft limit, too")
+        ok(server.end() == 0, f"{name}: SIGTERM ends it, and Redis has all counts")
+        ok(redis.ask("--scan", "--pattern", "calls:*ann*") != "", f"{name}: those of the soft limit, too")
     finally:
         if server is not None:
             server.process.kill()
@@ -165,14 +163,13 @@ def play(program):
 def main():
     programs = sys.argv[1:]
     if shutil.which("redis-server") is None or not programs:
-        print("1..0 # SKIP no redis-server, or none of the servers was built: apt-get install redis-server libuv1-dev libevent-dev")
-        return 0
+        tap.skip_all("no redis-server, or none of the servers was built: apt-get install redis-server libuv1-dev libevent-dev")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that Redis ends with the test
-    print(f"1..{10 * len(programs)}")
+    tap.plan(10 * len(programs))
     for program in programs:
         play(program)
-    return 0 if all(checks) else 1
+    tap.end()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -21,7 +21,8 @@ import sys
 import tempfile
 import time
 
-sys.dont_write_bytecode = True
+sys.path.append(sys.path[0] + "/../support")
+import tap
 root, build = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 sys.path.insert(0, os.path.join(root, "scripts"))
 from page_check import Page  # noqa: E402
@@ -208,26 +209,17 @@ def missed_faults() -> list:
     return wrong
 
 
-def report(number: int, sentence: str, wrong: list) -> int:
-    """One line of TAP, and what is wrong. Returns how much failed."""
-    print(f"{'not ok' if wrong else 'ok'} {number} - {sentence}")
-    for text in wrong:
-        print("\n".join("# " + line for line in text.split("\n")[:30]))
-    return 1 if wrong else 0
-
-
-def main() -> int:
+def main() -> None:
     pages = sys.argv[3:] or pages_with_code()
-    print(f"1..{len(pages) + 1}", flush=True)
-    failed = 0
-    for at, path in enumerate(pages, 1):
+    tap.plan(len(pages) + 1)
+    for path in pages:
         if shutil.which("redis-server"):
-            failed += report(at, f"the code of {path} does what the page says", play(path))
+            tap.no_faults(play(path), f"the code of {path} does what the page says")
         else:
-            print(f"ok {at} - {path} # SKIP redis-server is not installed: apt-get install redis-server")
-    failed += report(len(pages) + 1, "page_check.py finds what is planted", missed_faults())
-    return 1 if failed else 0
+            tap.skip(path, "redis-server is not installed: apt-get install redis-server")
+    tap.no_faults(missed_faults(), "page_check.py finds what is planted")
+    tap.end()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

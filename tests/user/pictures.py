@@ -11,6 +11,10 @@ import sys
 import tempfile
 import xml.etree.ElementTree as xml
 
+sys.path.append(sys.path[0] + "/../support")
+import tap
+from tap import no_faults
+
 ROOT = os.path.abspath(sys.argv[1])
 SCRIPT = os.path.join(ROOT, "scripts", "bench_pictures.py")
 NAMES = ("latency", "growth", "rollover", "overshoot")
@@ -20,15 +24,6 @@ HEAD = ("machine:  Some CPU @ 2.00GHz, 7 cores, 9.0 GiB of memory available\n"
         "built by: gcc 12.2.0, optimised; malloc: as it is\ndate:     2026-11-02\n")
 PEERS = [("tallywheel", "view"), ("tallywheel", "sized"), ("floor", "as one"), ("Abseil", "inline"),
          ("Abseil", "string"), ("liburcu", "node"), ("Slowest", "string")]
-NUMBER = 0
-
-
-def ok(wrong: list, sentence: str) -> None:
-    global NUMBER
-    NUMBER += 1
-    for fault in wrong[:20]:
-        print("#", fault)
-    print(f"{'not ok' if wrong else 'ok'} {NUMBER} - {sentence}", flush=True)
 
 
 # ---- files as the benchmark writes them ----
@@ -115,7 +110,7 @@ def drawn(files: dict) -> dict:
     with Stage(files) as stage:
         said = stage.draw()
         if said.returncode:
-            print("#", said.stderr)
+            tap.comment(said.stderr)
         return stage.made()
 
 

@@ -74,8 +74,7 @@ static struct seen audit_that_only_looks(struct redis_server *server, tw_engine 
 static const char *const debug[] = {"--enable-debug-command", "yes", NULL};
 
 /* Goal: an audit of healthy engines and their Redis finds nothing, with several engines and by each way to merge. */
-static void where_all_is_well_nothing_is_found(void **state) {
-    (void)state;
+TEST(where_all_is_well_nothing_is_found) {
     struct redis_server server;
     redis_server_start(&server, debug);
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
@@ -105,8 +104,7 @@ static void where_all_is_well_nothing_is_found(void **state) {
 }
 
 /* Goal: an audit next to running counts never reports counts in flight as a difference. */
-static void counts_under_way_are_no_difference(void **state) {
-    (void)state;
+TEST(counts_under_way_are_no_difference) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *engine = quick_engine(server.url, NULL);
@@ -128,8 +126,7 @@ static void counts_under_way_are_no_difference(void **state) {
 
 /* Goal: an audit names what is wrong with its own ledger, with any ledger and with a key's expiry, and leaves it as it
  * is. */
-static void ledgers_and_expiries_that_are_wrong_are_named(void **state) {
-    (void)state;
+TEST(ledgers_and_expiries_that_are_wrong_are_named) {
     struct redis_server server;
     char ledger[128], name[128];
     redis_server_start(&server, debug);
@@ -169,8 +166,7 @@ static void ledgers_and_expiries_that_are_wrong_are_named(void **state) {
 
 /* Goal: an audit compares a file of totals line by line, also more than a page of them, and names each malformed line
  * by file and number. */
-static void totals_of_a_file_are_compared(void **state) {
-    (void)state;
+TEST(totals_of_a_file_are_compared) {
     struct redis_server server;
     char path[200], content[40000] = "";
     redis_server_start(&server, debug);
@@ -206,8 +202,7 @@ static void totals_of_a_file_are_compared(void **state) {
 
 /* Goal: for a family whose names have hash tags, an audit finds the keys under these names, checks their expiry, and
  * compares a file of totals by the names that the template gives. */
-static void names_with_hash_tags_are_found(void **state) {
-    (void)state;
+TEST(names_with_hash_tags_are_found) {
     struct redis_server server;
     char content[2048] = "", path[200], key[16], error_text[200];
     size_t used = 0;
@@ -309,7 +304,7 @@ static void assert_named(struct redis_server *server, const struct seen *seen, i
 /* Goal: totals of hashes and of sorted sets are compared line by line, by the names that the family's template gives,
  * with an engine and without one. Each difference is named with its field or member: another total, none, one that is
  * no number, another type, a key that has no field. */
-static void totals_of_hashes_and_sorted_sets_are_compared(void **state) {
+TEST_EACH(totals_of_hashes_and_sorted_sets_are_compared, TW_REDIS_HASH, TW_REDIS_ZSET) {
     play_shape(state);
     struct redis_server server;
     static char content[40000];
@@ -375,8 +370,7 @@ static void totals_of_hashes_and_sorted_sets_are_compared(void **state) {
 
 /* Goal: a hash of a million fields delays nobody: whatever its size, it is asked for field by field, in pages.
  * Method: Redis's own record of commands. */
-static void a_hash_of_a_million_fields_is_asked_field_by_field(void **state) {
-    (void)state;
+TEST(a_hash_of_a_million_fields_is_asked_field_by_field) {
     struct redis_server server;
     static char content[60000];
     char path[200];
@@ -424,8 +418,7 @@ static void *say_once(void *argument) {
 }
 
 /* Goal: scores as a later Redis writes them are read to the unit, and what is no count is named. */
-static void scores_with_an_exponent_are_read_to_the_unit(void **state) {
-    (void)state;
+TEST(scores_with_an_exponent_are_read_to_the_unit) {
     struct redis_server server; /* for its folder */
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     char path[200], url[160];
@@ -453,8 +446,7 @@ static void scores_with_an_exponent_are_read_to_the_unit(void **state) {
 }
 
 /* Goal: an audit reports a Redis that evicts, may evict or is nearly full. */
-static void memory_and_eviction_are_reported(void **state) {
-    (void)state;
+TEST(memory_and_eviction_are_reported) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_audit_options options = asking(server.url);
@@ -474,8 +466,7 @@ static void memory_and_eviction_are_reported(void **state) {
 
 /* Goal: with wrong options, no Redis, or a server that hangs or refuses, an audit returns a clear error in time and
  * does nothing else. */
-static void an_audit_that_cannot_run_returns_an_error(void **state) {
-    (void)state;
+TEST(an_audit_that_cannot_run_returns_an_error) {
     struct redis_server server;
     tw_audit_report report;
     redis_server_start(&server, NULL);
@@ -537,8 +528,7 @@ static void an_audit_that_cannot_run_returns_an_error(void **state) {
 }
 
 /* Goal: an audit reads at most keys_max keys, and reports that there were more. */
-static void an_audit_reads_at_most_keys_max_keys(void **state) {
-    (void)state;
+TEST(an_audit_reads_at_most_keys_max_keys) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     redis_server_ask(&server, "EVAL", "for i = 1, 5000 do redis.call('SET', 'b:' .. i, 1) end", "0", NULL);
@@ -555,7 +545,6 @@ static void an_audit_reads_at_most_keys_max_keys(void **state) {
 
 static int64_t slow_clock(void *ctx, int kind) {
     struct timespec now;
-    (void)ctx;
     clock_gettime(kind == TW_CLOCK_MONOTONIC ? CLOCK_MONOTONIC : CLOCK_REALTIME, &now);
     int64_t ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
     return kind == TW_CLOCK_MONOTONIC ? ns / 2 : ns;
@@ -563,8 +552,7 @@ static int64_t slow_clock(void *ctx, int kind) {
 
 /* Goal: an engine with the option audits itself and logs each audit. A close in the middle of an audit keeps its time.
  * By the engine's clock the audits lie less than a second apart: log lines of other events would be left out. */
-static void an_engine_audits_itself_where_asked(void **state) {
-    (void)state;
+TEST(an_engine_audits_itself_where_asked) {
     struct redis_server server;
     static struct log_lines lines;
     tw_options options;
@@ -602,20 +590,5 @@ static void an_engine_audits_itself_where_asked(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(where_all_is_well_nothing_is_found),
-        cmocka_unit_test(counts_under_way_are_no_difference),
-        cmocka_unit_test(ledgers_and_expiries_that_are_wrong_are_named),
-        cmocka_unit_test(totals_of_a_file_are_compared),
-        cmocka_unit_test(names_with_hash_tags_are_found),
-        WITH_SHAPE(totals_of_hashes_and_sorted_sets_are_compared, TW_REDIS_HASH),
-        WITH_SHAPE(totals_of_hashes_and_sorted_sets_are_compared, TW_REDIS_ZSET),
-        cmocka_unit_test(a_hash_of_a_million_fields_is_asked_field_by_field),
-        cmocka_unit_test(scores_with_an_exponent_are_read_to_the_unit),
-        cmocka_unit_test(memory_and_eviction_are_reported),
-        cmocka_unit_test(an_audit_that_cannot_run_returns_an_error),
-        cmocka_unit_test(an_audit_reads_at_most_keys_max_keys),
-        cmocka_unit_test(an_engine_audits_itself_where_asked),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

@@ -115,7 +115,6 @@ static void empty_all(void) {
 
 /* Goal: keys, ledgers, totals and the memory of all masters are looked at, and each finding names its place. */
 static void every_master_is_looked_at(void **state) {
-    (void)state;
     char content[512] = "", path[200];
     size_t used = 0;
     tw_audit_report report;
@@ -170,7 +169,6 @@ static void compare_totals(const char *content, const char *name, uint32_t shape
 /* Goal: fields of hashes are compared at all masters, members of a sorted set at its own, also those that have gone to
  * the other end of a move; the missing part is named once. */
 static void hashes_and_sorted_sets_are_compared_where_they_are(void **state) {
-    (void)state;
     char fields[512] = "", set[32], tag[16];
     size_t used = 0;
     int tags[MASTERS];
@@ -201,7 +199,6 @@ static uint32_t moving_slot;
 
 /* Goal: in a slot in mid-move each key is looked at once, at whichever node it is, also a key that is at both. */
 static void a_slot_in_mid_move_is_counted_once(void **state) {
-    (void)state;
     char content[512], path[200], name[64];
     size_t used = 0;
     tw_audit_report report;
@@ -240,7 +237,6 @@ static void move_the_rest(void) {
 /* Goal: a key that goes to a master that was searched before, from one that is searched later, is found all the same;
  * the end of the move is no fault. */
 static void keys_that_move_meanwhile_are_found(void **state) {
-    (void)state;
     tw_audit_report report;
     int tag = new_tag(A);
     at(A, "SET half:{%d}:first 1", tag);
@@ -265,7 +261,6 @@ static void begin_a_move(void) {
 /* Goal: if a slot begins to move in the middle of an audit, keys may be missed. The audit does not say that all is
  * well. */
 static void a_move_that_begins_meanwhile_is_told(void **state) {
-    (void)state;
     tw_audit_report report;
     at(A, "SET late:{%d}:1 1", new_tag(A));
     struct seen seen = {.in_the_middle = begin_a_move};
@@ -279,7 +274,6 @@ static void a_move_that_begins_meanwhile_is_told(void **state) {
 
 /* Goal: keys that have moved, by a move that is forgotten, lie where nobody finds them: they are named. */
 static void keys_of_a_forgotten_move_are_named(void **state) {
-    (void)state;
     tw_audit_report report;
     int tag = new_tag(C);
     char name[16];
@@ -305,13 +299,11 @@ static void keys_of_a_forgotten_move_are_named(void **state) {
 }
 
 static bool always(tw_engine *engine) {
-    (void)engine;
     return true;
 }
 
 /* Goal: the ledgers of all of an engine's stores are compared, each at its own master, also one that has moved. */
 static void an_engines_ledgers_are_compared_wherever_they_are(void **state) {
-    (void)state;
     tw_audit_report report = {0};
     tw_audit_options options = asking(NULL);
     struct twi_audit_own own[MASTERS];
@@ -362,7 +354,6 @@ static tw_family *family_shaped(tw_engine *engine, const char *name, uint32_t sh
 /* Goal: an engine's audit knows the ledgers of all its stores, and its hashes and sorted sets, which lie at all masters
  * by the default template. It finds nothing, and then the ledger that was changed. */
 static void an_engine_audits_its_cluster(void **state) {
-    (void)state;
     char ledger[128], key[16], content[2048] = "", path[200];
     size_t used = 0;
     tw_audit_report report;
@@ -408,7 +399,6 @@ static void an_engine_audits_its_cluster(void **state) {
 /* Goal: a user who may do what the documentation lists may audit. Without ROLE, INFO says that a node is a master;
  * without both, nothing is trusted. */
 static void the_documented_permissions_suffice(void **state) {
-    (void)state;
     tw_audit_report report;
     char open[256];
     redis_cluster_url(&cluster, open, sizeof open);
@@ -435,7 +425,6 @@ static void the_documented_permissions_suffice(void **state) {
 /* Goal: a node that has no slots yet, and gets its first ones, is found and searched. No CLUSTER SLOTS names it,
  * but CLUSTER NODES of the node that gives a slot away does. */
 static void a_new_node_is_searched_from_its_first_key_on(void **state) {
-    (void)state;
     tw_audit_report report;
     char name[16];
     int tag = new_tag(B);
@@ -456,7 +445,6 @@ static void a_new_node_is_searched_from_its_first_key_on(void **state) {
 /* Goal: with a master unreachable, the others are looked at, its keys are not reported as missing, and the audit says
  * that it is incomplete, and why. */
 static void a_master_that_is_away_makes_it_incomplete(void **state) {
-    (void)state;
     char content[256] = "", path[200], name[32];
     tw_audit_report report;
     size_t used = 0;

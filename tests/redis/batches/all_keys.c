@@ -197,8 +197,7 @@ static bool all_was_seen(void *ctx) {
     return true;
 }
 
-static void every_key_is_what_the_manual_says(void **state) {
-    (void)state;
+TEST(every_key_is_what_the_manual_says) {
     struct everything all = {.seen = {false}};
     redis_server_start(&all.server, NULL);
     all.a = quick_engine(all.server.url, NULL);
@@ -242,8 +241,7 @@ static const char *type_in_words(const char *type) {
     return strcmp(type, "zset") == 0 ? "sorted set" : type;
 }
 
-static void the_manual_lists_every_key_in_both_tables(void **state) {
-    (void)state;
+TEST(the_manual_lists_every_key_in_both_tables) {
     static char manual[MANUAL_MAX];
     test_read_source("docs/KEYS.md", manual, sizeof manual);
     const char *held = strstr(manual, "\n### What each key holds\n"),
@@ -265,9 +263,5 @@ static void the_manual_lists_every_key_in_both_tables(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_key_is_what_the_manual_says),
-        cmocka_unit_test(the_manual_lists_every_key_in_both_tables),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -2,8 +2,7 @@
 #include "tests/redis/sync_support.h"
 
 /* Goal: NUL, line ends, 0xFF and the longest key arrive unchanged (fault 52). */
-static void keys_of_any_bytes_arrive_verbatim(void **state) {
-    (void)state;
+TEST(keys_of_any_bytes_arrive_verbatim) {
     static const char odd[] = "a\0b\r\n$3\r\n\xff{x}";
     struct redis_server server;
     char longest[TW_KEY_SIZE_MAX];
@@ -53,17 +52,12 @@ static void many_keys(size_t key_size, int count) {
 
 /* Goal: more keys than a batch holds, and keys longer than its bytes, are split over several batches, and all arrive,
  * twice (fault 61). */
-static void more_than_a_batch_is_split(void **state) {
-    (void)state;
+TEST(more_than_a_batch_is_split) {
     many_keys(16, 12345);
     many_keys(TW_KEY_SIZE_MAX, 3001); /* about 240 of them fill 256 KiB */
 }
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_of_any_bytes_arrive_verbatim),
-        cmocka_unit_test(more_than_a_batch_is_split),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

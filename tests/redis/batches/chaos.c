@@ -183,8 +183,7 @@ static void tell(const struct proxy_seen *seen) {
 
 /* Goal: the sum in Redis is exactly the sum of all increments, less what the metrics report as lost (P2). Method: four
  * processes; Redis (AOF always) and connections killed at random; a tenth of the replies lost. */
-static void four_processes_in_chaos_agree_to_the_unit(void **state) {
-    (void)state;
+TEST(four_processes_in_chaos_agree_to_the_unit) {
     struct redis_server server;
     struct test_prng prng;
     pid_t processes[PROCESSES];
@@ -223,8 +222,7 @@ static void four_processes_in_chaos_agree_to_the_unit(void **state) {
 
 /* Goal: a process that is killed loses at most what it had not sent, and doubles nothing (fault 41). Method: as above;
  * processes are killed -9 at random and new ones started. */
-static void killed_processes_double_nothing(void **state) {
-    (void)state;
+TEST(killed_processes_double_nothing) {
     struct redis_server server;
     struct test_prng prng;
     pid_t processes[PROCESSES];
@@ -278,9 +276,5 @@ int main(void) {
     redis_server_require();
     /* The proxy's thread runs while children are forked: a lock that it holds inside a sanitizer stays locked there. */
     if (test_is_slow()) test_skip_program(TEST_NO_FORK_HERE);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(four_processes_in_chaos_agree_to_the_unit),
-        cmocka_unit_test(killed_processes_double_nothing),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

@@ -24,8 +24,7 @@ static int64_t expiry_of(struct redis_server *server, const char *key) {
 /* Goal: the first count sets the expiry to the window's end plus retention, later ones leave it, and a key whose expiry
  * an operator took away gets it back (faults 31, 33, 34). Method: host-driven, fake clock; PERSIST in mid-window;
  * healed within a period. */
-static void the_expiry_is_set_once_and_healed(void **state) {
-    (void)state;
+TEST(the_expiry_is_set_once_and_healed) {
     struct redis_server server;
     struct fake_clock clock;
     tw_options options;
@@ -64,7 +63,7 @@ static void the_expiry_is_set_once_and_healed(void **state) {
 
 /* Goal: a delta whose window is over by Redis's clock is reported as late and not written (fault 32). Method: the
  * engine's clock shows 2001, Redis's does not. */
-static void a_delta_too_late_by_redis_clock_is_reported_not_written(void **state) {
+EACH_SHAPE(a_delta_too_late_by_redis_clock_is_reported_not_written) {
     play_shape(state);
     struct redis_server server;
     struct fake_clock clock;
@@ -93,8 +92,7 @@ static void a_delta_too_late_by_redis_clock_is_reported_not_written(void **state
 
 /* Goal: a from-first key has one life for all engines: the second engine adopts the end that the first one set (trap
  * E24). */
-static void the_second_engine_adopts_the_life_the_first_one_began(void **state) {
-    (void)state;
+TEST(the_second_engine_adopts_the_life_the_first_one_began) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
@@ -160,8 +158,7 @@ static void skewed_open(struct skewed *node, const char *url, int64_t skew_ms) {
 /* Goal: nodes whose clocks are 30 s off count into the window of their own clock, never into another. If that window is
  * over by Redis's clock, each unit is reported as late (fault 36; P7, P8). Method: one node ahead, one behind; windows
  * of a minute over four roll-overs, then of a second with a second's retention. */
-static void skewed_nodes_count_into_their_own_windows_or_are_late(void **state) {
-    (void)state;
+TEST(skewed_nodes_count_into_their_own_windows_or_are_late) {
     struct redis_server server;
     struct skewed nodes[2];
     int64_t want[16] = {0};
@@ -212,11 +209,5 @@ static void skewed_nodes_count_into_their_own_windows_or_are_late(void **state) 
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_expiry_is_set_once_and_healed),
-        EACH_SHAPE(a_delta_too_late_by_redis_clock_is_reported_not_written),
-        cmocka_unit_test(the_second_engine_adopts_the_life_the_first_one_began),
-        cmocka_unit_test(skewed_nodes_count_into_their_own_windows_or_are_late),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

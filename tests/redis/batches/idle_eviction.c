@@ -113,8 +113,7 @@ static void stream_finish(struct stream *stream, struct redis_server *server, st
 }
 
 /* Goal: a drifting stream over ten times as many keys as have room is counted exactly, within keys_max. */
-static void a_drifting_stream_is_counted_to_the_unit(void **state) {
-    (void)state;
+TEST(a_drifting_stream_is_counted_to_the_unit) {
     struct redis_server server;
     struct stream stream;
     struct streamer streamers[THREADS];
@@ -126,8 +125,7 @@ static void a_drifting_stream_is_counted_to_the_unit(void **state) {
 }
 
 /* Goal: the same while Redis is killed twice and stays away for longer than an eviction epoch. */
-static void a_stream_over_a_redis_that_dies_is_counted_to_the_unit(void **state) {
-    (void)state;
+TEST(a_stream_over_a_redis_that_dies_is_counted_to_the_unit) {
     struct redis_server server;
     struct stream stream;
     struct streamer streamers[THREADS];
@@ -146,8 +144,7 @@ static void a_stream_over_a_redis_that_dies_is_counted_to_the_unit(void **state)
 
 /* Goal: with new keys at full speed, faster than any Redis, keys_max holds, the overflow counter takes what has no
  * room, and every unit arrives. */
-static void ever_new_keys_at_full_speed_stay_within_bounds(void **state) {
-    (void)state;
+TEST(ever_new_keys_at_full_speed_stay_within_bounds) {
     struct redis_server server;
     struct stream stream;
     struct streamer streamers[THREADS];
@@ -165,8 +162,7 @@ static void ever_new_keys_at_full_speed_stay_within_bounds(void **state) {
 }
 
 /* Goal: an evicted key comes back with its global total, and a limit on it holds once it is known (trap E26). */
-static void an_evicted_key_comes_back_with_its_total(void **state) {
-    (void)state;
+TEST(an_evicted_key_comes_back_with_its_total) {
     struct redis_server server;
     struct stream stream;
     redis_server_start(&server, NULL);
@@ -190,11 +186,5 @@ static void an_evicted_key_comes_back_with_its_total(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_drifting_stream_is_counted_to_the_unit),
-        cmocka_unit_test(a_stream_over_a_redis_that_dies_is_counted_to_the_unit),
-        cmocka_unit_test(ever_new_keys_at_full_speed_stay_within_bounds),
-        cmocka_unit_test(an_evicted_key_comes_back_with_its_total),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

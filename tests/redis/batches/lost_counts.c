@@ -26,8 +26,7 @@ static size_t lines_with(const struct log_lines *lines, const char *part) {
 
 /* Goal: a key that Redis refuses makes tw_fetch() of that key TW_ERR_REDIS, at once and by its name, and of no other
  * key, in no family. */
-static void a_refused_key_fails_its_own_fetch_alone(void **state) {
-    (void)state;
+TEST(a_refused_key_fails_its_own_fetch_alone) {
     struct rig rig;
     int64_t total[2] = {-1, -1};
     rig_open(&rig);
@@ -56,8 +55,7 @@ static void a_refused_key_fails_its_own_fetch_alone(void **state) {
 
 /* Goal: a distinct count whose registers in Redis cannot be read ends no connection: one line names it, and all other
  * keys are counted. Method: bytes are appended to what Redis caches; and registers of a value that no hash has. */
-static void an_unreadable_distinct_count_waits_alone(void **state) {
-    (void)state;
+TEST(an_unreadable_distinct_count_waits_alone) {
     static const char dense[] = "redis.call('SET', KEYS[1], 'HYLL' .. string.rep('\\0', 11) .. '\\128' .. "
                                 "string.rep('\\255', 12288))";
     for (int way = 0; way < 2; way++) {
@@ -88,8 +86,7 @@ static void an_unreadable_distinct_count_waits_alone(void **state) {
 }
 
 /* Goal: a distinct count that Redis refuses to the end is named by on_lost, as a counter is. */
-static void a_refused_distinct_count_is_named_at_the_close(void **state) {
-    (void)state;
+TEST(a_refused_distinct_count_is_named_at_the_close) {
     struct rig rig;
     rig_open(&rig);
     tw_family *distinct = kind_of(rig.engine, "d", TW_KIND_DISTINCT);
@@ -107,8 +104,7 @@ static void a_refused_distinct_count_is_named_at_the_close(void **state) {
 }
 
 /* Goal: so is a distinct count whose message Redis has not answered in the time of tw_close(). */
-static void a_distinct_count_under_way_is_named_at_the_close(void **state) {
-    (void)state;
+TEST(a_distinct_count_under_way_is_named_at_the_close) {
     struct rig rig;
     rig_open(&rig);
     tw_family *distinct = kind_of(rig.engine, "d", TW_KIND_DISTINCT);
@@ -170,8 +166,7 @@ static bool is_connected(void *ctx) {
  * count, too.
  * Method: the server is killed, counts come, and it returns when their time is over. The hook is made to wait for
  * Redis, so that it comes after the counts were given up. */
-static void a_window_that_redis_never_got_is_not_complete(void **state) {
-    (void)state;
+TEST(a_window_that_redis_never_got_is_not_complete) {
     struct rig rig;
     static struct window window;
     tw_options options;
@@ -214,8 +209,7 @@ static bool sees_two(void *ctx) {
 
 /* Goal: one reply of the registry with an absurd interval, or number of engines, is forgotten: soon afterwards both
  * engines see each other. Method: the proxy puts it in the place of the first replies. */
-static void a_false_interval_is_forgotten(void **state) {
-    (void)state;
+TEST(a_false_interval_is_forgotten) {
     static const char *const lies[] = {"*4\r\n$2\r\nOK\r\n:1795000000000\r\n:1\r\n:4000000000000\r\n",
                                        "*4\r\n$2\r\nOK\r\n:9223372036854775807\r\n:2\r\n:-9223372036854775808\r\n"};
     for (size_t i = 0; i < 2; i++) {
@@ -245,8 +239,7 @@ static void a_false_interval_is_forgotten(void **state) {
 
 /* Goal: a counter that another client has set to either end of the range overflows nothing: what calls say of it stays
  * within +-TW_COUNT_MAX and times stay times. (A build with -fsanitize=undefined stops at an overflow.) */
-static void a_counter_at_the_end_of_the_range_overflows_nothing(void **state) {
-    (void)state;
+TEST(a_counter_at_the_end_of_the_range_overflows_nothing) {
     static const uint32_t modes[] = {TW_LIMIT_SOFT, TW_LIMIT_HARD, TW_LIMIT_STRICT};
     static const char *const ends[] = {"-9223372036854775808", "9223372036854775807"};
     for (size_t i = 0; i < 6; i++) {
@@ -281,14 +274,5 @@ static void a_counter_at_the_end_of_the_range_overflows_nothing(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_refused_key_fails_its_own_fetch_alone),
-        cmocka_unit_test(an_unreadable_distinct_count_waits_alone),
-        cmocka_unit_test(a_refused_distinct_count_is_named_at_the_close),
-        cmocka_unit_test(a_distinct_count_under_way_is_named_at_the_close),
-        cmocka_unit_test(a_window_that_redis_never_got_is_not_complete),
-        cmocka_unit_test(a_false_interval_is_forgotten),
-        cmocka_unit_test(a_counter_at_the_end_of_the_range_overflows_nothing),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

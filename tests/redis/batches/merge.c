@@ -97,15 +97,13 @@ static void count_by(uint32_t merge, bool knows) {
 
 /* Goal: sums, totals and expiries are the same by each way to merge. The same holds with a server before Redis 7, as
  * far as a test can have one: a server that does not report its version is treated as one. */
-static void each_way_counts_and_keeps_expiries(void **state) {
-    (void)state;
+TEST(each_way_counts_and_keeps_expiries) {
     for (size_t i = 0; i < 3; i++)
         for (int knows = 0; knows < 2; knows++) count_by(all[i], knows);
 }
 
 /* Goal: from-first keys have one life for all engines, whichever began it. */
-static void each_way_adopts_the_life_another_began(void **state) {
-    (void)state;
+TEST(each_way_adopts_the_life_another_began) {
     for (size_t i = 0; i < 3; i++) {
         struct redis_server server;
         redis_server_start(&server, NULL);
@@ -132,8 +130,7 @@ static void each_way_adopts_the_life_another_began(void **state) {
 
 /* Goal: counts of a window that is over by Redis's clock are reported as late and not written. Method: the engine's
  * clock shows 2001. */
-static void each_way_reports_what_is_late(void **state) {
-    (void)state;
+TEST(each_way_reports_what_is_late) {
     for (size_t i = 0; i < 3; i++) {
         struct redis_server server;
         struct fake_clock clock;
@@ -152,8 +149,7 @@ static void each_way_reports_what_is_late(void **state) {
 }
 
 /* Goal: batches may be larger than what a socket takes at once: replies arrive while commands still go out. */
-static void each_way_sends_more_than_a_socket_takes(void **state) {
-    (void)state;
+TEST(each_way_sends_more_than_a_socket_takes) {
     for (size_t i = 0; i < 3; i++) {
         struct redis_server server;
         char key[300];
@@ -190,8 +186,7 @@ static void wait_for(struct redis_server *server, const char *key, int64_t value
 
 /* Goal: a refused key (wrong type, overflow, forbidden) waits alone and is counted once; the others go on. Method: a
  * user that may not touch one of the names, and later may. */
-static void each_way_lets_a_refused_key_wait_alone(void **state) {
-    (void)state;
+TEST(each_way_lets_a_refused_key_wait_alone) {
     static const char *const names[] = {"list", "full", "forbidden", "good"};
     for (size_t i = 0; i < 3; i++) {
         struct redis_server server;
@@ -225,8 +220,7 @@ static void each_way_lets_a_refused_key_wait_alone(void **state) {
 
 /* Goal: a server that refuses (out of memory, too few replicas, no permission) causes delay, and no loss or double
  * count. */
-static void each_way_waits_while_the_server_refuses(void **state) {
-    (void)state;
+TEST(each_way_waits_while_the_server_refuses) {
     static const char *const settings[][3] = {{"maxmemory", "1", "0"}, {"min-replicas-to-write", "1", "0"}};
     for (size_t i = 0; i < 3; i++) {
         struct redis_server server;
@@ -273,8 +267,7 @@ static void each_way_waits_while_the_server_refuses(void **state) {
 /* Goal: a server that hangs longer than the deadline executes the batch twice: the first copy from the old connection,
  * and the one that was sent again. The script counts it once. The other ways count it twice and report it as
  * `uncertain`. */
-static void only_the_script_counts_once_when_an_answer_is_lost(void **state) {
-    (void)state;
+TEST(only_the_script_counts_once_when_an_answer_is_lost) {
     for (size_t i = 0; i < 3; i++) {
         struct redis_server server;
         tw_options options;
@@ -301,8 +294,7 @@ static void only_the_script_counts_once_when_an_answer_is_lost(void **state) {
 
 /* Goal: Redis is killed and restarted at random moments: the stored sum is never short, and above the truth by no more
  * than `uncertain`. */
-static void what_may_count_twice_is_counted_as_uncertain(void **state) {
-    (void)state;
+TEST(what_may_count_twice_is_counted_as_uncertain) {
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
@@ -348,8 +340,7 @@ static bool has_sent(void *ctx) {
 }
 
 /* Goal: a close while the server hangs reports each unit once. */
-static void a_close_on_a_hung_server_reports_each_unit_once(void **state) {
-    (void)state;
+TEST(a_close_on_a_hung_server_reports_each_unit_once) {
     for (size_t i = 0; i < 2; i++) {
         struct redis_server server;
         struct lost lost = {0};
@@ -442,8 +433,7 @@ static void check_strange_key(struct redis_server *server, tw_family *family, in
 /* Goal: other programs count the same keys in their own ways meanwhile. Both sums are right, and the first one to count
  * sets the expiry that stays (except with programs that set it at each count). Method: a child process plays the other
  * programs. */
-static void strangers_on_the_same_keys_change_nothing(void **state) {
-    (void)state;
+TEST(strangers_on_the_same_keys_change_nothing) {
     for (size_t i = 0; i < 3; i++) {
         struct redis_server server;
         struct fake_clock clock;
@@ -484,17 +474,5 @@ static void strangers_on_the_same_keys_change_nothing(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_way_counts_and_keeps_expiries),
-        cmocka_unit_test(each_way_adopts_the_life_another_began),
-        cmocka_unit_test(each_way_reports_what_is_late),
-        cmocka_unit_test(each_way_sends_more_than_a_socket_takes),
-        cmocka_unit_test(each_way_lets_a_refused_key_wait_alone),
-        cmocka_unit_test(each_way_waits_while_the_server_refuses),
-        cmocka_unit_test(only_the_script_counts_once_when_an_answer_is_lost),
-        cmocka_unit_test(what_may_count_twice_is_counted_as_uncertain),
-        cmocka_unit_test(a_close_on_a_hung_server_reports_each_unit_once),
-        cmocka_unit_test(strangers_on_the_same_keys_change_nothing),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

@@ -38,8 +38,7 @@ static void rig_close(struct rig *rig, const char *says) {
 
 /* Goal: a primary that becomes a replica refuses; promoted again it gets everything (fault 24: READONLY, MASTERDOWN).
  * Method: REPLICAOF a port where nobody answers, so its data stay. */
-static void a_replica_refuses_until_it_is_promoted(void **state) {
-    (void)state;
+TEST(a_replica_refuses_until_it_is_promoted) {
     static const char *const stale[][2] = {{"yes", "READONLY"}, {"no", "MASTERDOWN"}};
     for (size_t i = 0; i < 2; i++) {
         struct rig rig;
@@ -66,8 +65,7 @@ static bool save_is_well(void *ctx) {
 
 /* Goal: a Redis that cannot save its snapshot refuses writes; when it can, everything is counted (fault 24: MISCONF).
  * Method: a folder has the name of the snapshot. */
-static void a_server_that_cannot_save_refuses(void **state) {
-    (void)state;
+TEST(a_server_that_cannot_save_refuses) {
     struct rig rig;
     char path[160];
     rig_open(&rig, NULL);
@@ -86,8 +84,7 @@ static void a_server_that_cannot_save_refuses(void **state) {
 
 /* Goal: out of memory or short of replicas, over and over: nothing is written until it may be, and then once (faults
  * 23, 24). Method: another client fills the server up to maxmemory under noeviction, and then it gets room. */
-static void a_server_without_memory_refuses(void **state) {
-    (void)state;
+TEST(a_server_without_memory_refuses) {
     struct rig rig;
     rig_open(&rig, NULL);
     rig_add_flushed(&rig, 1);
@@ -109,8 +106,7 @@ static void a_server_without_memory_refuses(void **state) {
 
 /* Goal: while Redis loads its data it answers LOADING, and nothing is taken for lost (fault 24). Method: 400 keys are
  * loaded at 3 ms each; the engine sends meanwhile. */
-static void a_server_that_loads_is_waited_for(void **state) {
-    (void)state;
+TEST(a_server_that_loads_is_waited_for) {
     static const char *const slowly[] = {"--key-load-delay", "3000", "--loading-process-events-interval-bytes", "1024",
                                          NULL};
     struct rig rig;
@@ -145,8 +141,7 @@ static bool is_busy(void *ctx) {
 
 /* Goal: another client's script keeps Redis busy, is killed, or cannot be killed because it has written: no count is
  * doubled (fault 25: BUSY, UNKILLABLE). */
-static void a_busy_server_is_waited_for(void **state) {
-    (void)state;
+TEST(a_busy_server_is_waited_for) {
     static const char *const scripts[] = {
         "while true do end",
         "redis.call('SET', 'written', '1') local n = 0 while n < 150000000 do n = n + 1 end return n"};
@@ -170,8 +165,7 @@ static void a_busy_server_is_waited_for(void **state) {
 
 /* Goal: counters of a wrong type and sums that would overflow are poison keys: they wait alone, whatever they hold
  * (faults 27, 28). Method: a list, a set, a hash, a text, both ends of the range; then they are repaired. */
-static void keys_of_every_wrong_kind_wait_alone(void **state) {
-    (void)state;
+TEST(keys_of_every_wrong_kind_wait_alone) {
     static const char *const make[][4] = {{"RPUSH", "f:list", "x", NULL},
                                           {"SADD", "f:set", "x", NULL},
                                           {"HSET", "f:hash", "x", "1"},
@@ -210,8 +204,7 @@ static size_t lines_with(const struct log_lines *lines, const char *part) {
 /* Goal: a ledger that was overwritten by a key of another type counts as a lost ledger (R11). The batch that met it was
  * certainly not applied: it goes on under a new ledger at once, and nothing is uncertain. The foreign key stays as it
  * is. */
-static void a_ledger_that_was_overwritten_makes_nothing_uncertain(void **state) {
-    (void)state;
+TEST(a_ledger_that_was_overwritten_makes_nothing_uncertain) {
     struct rig rig;
     char name[128];
     rig_open(&rig, NULL);
@@ -234,8 +227,7 @@ static void a_ledger_that_was_overwritten_makes_nothing_uncertain(void **state) 
 /* Goal: a ledger whose numbers somebody else has written counts as a lost ledger, and never stops the engine: another
  * instance begins, one line names the key, and every unit is counted once. Method: each value of the first field is
  * written to a ledger in use, then more is counted. */
-static void a_ledger_with_spoilt_numbers_stops_nothing(void **state) {
-    (void)state;
+TEST(a_ledger_with_spoilt_numbers_stops_nothing) {
     static const char *const values[][2] = {{"n", "abc"},
                                             {"n", "99999"},
                                             {"n", "1"},
@@ -272,8 +264,7 @@ static void a_ledger_with_spoilt_numbers_stops_nothing(void **state) {
 /* Goal: a marker that was overwritten stops nothing: each unit is counted once, one line names the key, the foreign key
  * stays as it is; and a ledger that is lost while the marker is foreign makes counts uncertain, never double. Method:
  * the marker is overwritten; then the ledger is deleted as well, and then the foreign key. */
-static void a_marker_that_was_overwritten_stops_nothing(void **state) {
-    (void)state;
+TEST(a_marker_that_was_overwritten_stops_nothing) {
     struct rig rig;
     char name[128];
     rig_open(&rig, NULL);
@@ -298,8 +289,7 @@ static void a_marker_that_was_overwritten_stops_nothing(void **state) {
 }
 
 /* Goal: whatever stands in the fields of the marker, an engine opens its ledger and counts. */
-static void a_marker_with_spoilt_fields_stops_nothing(void **state) {
-    (void)state;
+TEST(a_marker_with_spoilt_fields_stops_nothing) {
     static const char *const values[] = {"abc", "", "1e400", "-9223372036854775808", "9999999999999999999999"};
     static const char set[] = "local all = redis.call('HKEYS', 'tw:marker') all[#all + 1] = 'c' all[#all + 1] = 'k' "
                               "for i = 1, #all do redis.call('HSET', 'tw:marker', all[i], ARGV[1]) end "
@@ -321,8 +311,7 @@ static void a_marker_with_spoilt_fields_stops_nothing(void **state) {
 
 /* Goal: counts that Redis refuses until the engine is closed are lost as refused, not as uncertain: their outcome was
  * never in doubt (R11). */
-static void what_is_refused_to_the_end_is_lost_as_refused(void **state) {
-    (void)state;
+TEST(what_is_refused_to_the_end_is_lost_as_refused) {
     struct redis_server server;
     struct lost lost = {0};
     tw_options options;
@@ -345,18 +334,5 @@ static void what_is_refused_to_the_end_is_lost_as_refused(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_refused_to_the_end_is_lost_as_refused),
-        cmocka_unit_test(a_replica_refuses_until_it_is_promoted),
-        cmocka_unit_test(a_server_that_cannot_save_refuses),
-        cmocka_unit_test(a_server_without_memory_refuses),
-        cmocka_unit_test(a_server_that_loads_is_waited_for),
-        cmocka_unit_test(a_busy_server_is_waited_for),
-        cmocka_unit_test(keys_of_every_wrong_kind_wait_alone),
-        cmocka_unit_test(a_ledger_that_was_overwritten_makes_nothing_uncertain),
-        cmocka_unit_test(a_ledger_with_spoilt_numbers_stops_nothing),
-        cmocka_unit_test(a_marker_that_was_overwritten_stops_nothing),
-        cmocka_unit_test(a_marker_with_spoilt_fields_stops_nothing),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

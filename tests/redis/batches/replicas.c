@@ -71,8 +71,7 @@ static void rig_close(struct rig *rig) {
 
 /* Goal: counts are on the replica when a flush returns TW_OK. While the replica is stopped no flush does, counting
  * continues, and one line says so. Method: a replica is stopped and let go. */
-static void a_flush_is_done_when_the_replica_has_it(void **state) {
-    (void)state;
+TEST(a_flush_is_done_when_the_replica_has_it) {
     struct rig rig;
     rig_open(&rig, NULL);
     for (int i = 0; i < 20; i++) {
@@ -104,8 +103,7 @@ static void impatient(tw_options *options) {
 
 /* Goal: a DUP on a new connection proves nothing about the replicas: as far as Redis's manual promises, WAIT covers
  * what its own connection has written. Method: the replica is stopped, the reply is lost, the batch is sent again. */
-static void a_dup_is_no_proof_that_the_replica_has_it(void **state) {
-    (void)state;
+TEST(a_dup_is_no_proof_that_the_replica_has_it) {
     struct rig rig;
     rig_open(&rig, impatient);
     rig_add(&rig, 1);
@@ -128,8 +126,7 @@ static void short_window(tw_options *options) {
 
 /* Goal: batches that the replica lacks stay in the replay buffer however old they are, so a failover to it loses
  * nothing (P4 depends on it). Method: a window of 1 ms; ten batches that the replica does not see; it is promoted. */
-static void what_the_replica_lacks_is_sent_again_however_old(void **state) {
-    (void)state;
+TEST(what_the_replica_lacks_is_sent_again_however_old) {
     struct rig rig;
     rig_open(&rig, short_window);
     rig_add(&rig, 1);
@@ -179,8 +176,7 @@ static bool nothing_was_sent(void *ctx) {
 
 /* Goal: while the replica is unreachable the window fills, and then nothing more is sent: counts wait in their
  * counters, memory is bounded (P6), and everything arrives when the replica is back. */
-static void a_full_window_holds_back_what_is_new(void **state) {
-    (void)state;
+TEST(a_full_window_holds_back_what_is_new) {
     struct rig rig;
     rig_open(&rig, small_window);
     rig_add(&rig, 1);
@@ -203,8 +199,7 @@ static void as_small_user(tw_options *options) {
 }
 
 /* Goal: if WAIT is forbidden, one line says so; counts reach Redis, and no flush reports that they are on a replica. */
-static void where_wait_is_forbidden_nothing_is_promised(void **state) {
-    (void)state;
+TEST(where_wait_is_forbidden_nothing_is_promised) {
     struct rig rig;
     rig_open(&rig, as_small_user); /* the user does not exist yet. The engine tries again, slowly */
     redis_server_ask(&rig.server, "ACL", "SETUSER", "small", "on", ">pw", "~*", "+@all", "-wait", NULL);
@@ -221,12 +216,5 @@ static void where_wait_is_forbidden_nothing_is_promised(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_flush_is_done_when_the_replica_has_it),
-        cmocka_unit_test(a_dup_is_no_proof_that_the_replica_has_it),
-        cmocka_unit_test(what_the_replica_lacks_is_sent_again_however_old),
-        cmocka_unit_test(a_full_window_holds_back_what_is_new),
-        cmocka_unit_test(where_wait_is_forbidden_nothing_is_promised),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

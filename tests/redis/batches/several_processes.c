@@ -49,8 +49,7 @@ static void assert_every_key(struct redis_server *server, int64_t want) {
 
 /* Goal: the counts of two processes are exact after a restart (append-only file) and SCRIPT FLUSH (faults 11, 57).
  * Method: both add for a second; meanwhile scripts are flushed and the server is killed and started again. */
-static void two_processes_agree_through_restart_and_script_flush(void **state) {
-    (void)state;
+TEST(two_processes_agree_through_restart_and_script_flush) {
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
     struct redis_server server;
     redis_server_start(&server, durable);
@@ -82,8 +81,7 @@ static bool view_is(void *ctx) {
 }
 
 /* Goal: a process that only reads a key gets its total, and reading creates nothing in Redis. */
-static void a_key_that_is_only_read_here_gets_its_total(void **state) {
-    (void)state;
+TEST(a_key_that_is_only_read_here_gets_its_total) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *writer = quick_engine(server.url, NULL), *reader = quick_engine(server.url, NULL);
@@ -103,8 +101,7 @@ static void a_key_that_is_only_read_here_gets_its_total(void **state) {
 }
 
 /* Goal: sums and totals beyond 2^53 are exact, negative deltas too (faults 29, 30). */
-static void sums_beyond_2_to_the_53_are_exact(void **state) {
-    (void)state;
+TEST(sums_beyond_2_to_the_53_are_exact) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     redis_server_ask(&server, "SET", "big:a", "1152921504606846977", NULL); /* 2^60 + 1 */
@@ -127,8 +124,7 @@ static void sums_beyond_2_to_the_53_are_exact(void **state) {
 
 /* Goal: a forked child counts from zero under another instance, and neither disturbs the other (fault 43). Method: the
  * engine is open and connected before the fork; both keep adding. */
-static void a_forked_child_is_an_engine_of_its_own(void **state) {
-    (void)state;
+TEST(a_forked_child_is_an_engine_of_its_own) {
 #ifdef __SANITIZE_THREAD__
     test_leave_out("ThreadSanitizer allows no new thread in a forked child: a build without it runs this");
     return;
@@ -156,8 +152,7 @@ static void a_forked_child_is_an_engine_of_its_own(void **state) {
 }
 
 /* Goal: two engines of one process are two instances (fault 57). */
-static void two_engines_of_one_process_add_up(void **state) {
-    (void)state;
+TEST(two_engines_of_one_process_add_up) {
     struct redis_server server;
     redis_server_start_tcp(&server, NULL);
     char url[64];
@@ -178,12 +173,5 @@ static void two_engines_of_one_process_add_up(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_processes_agree_through_restart_and_script_flush),
-        cmocka_unit_test(a_key_that_is_only_read_here_gets_its_total),
-        cmocka_unit_test(sums_beyond_2_to_the_53_are_exact),
-        cmocka_unit_test(a_forked_child_is_an_engine_of_its_own),
-        cmocka_unit_test(two_engines_of_one_process_add_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -56,26 +56,23 @@ static void close_with(uint32_t threads, uint32_t merge) {
     redis_server_destroy(&server);
 }
 
-static void counts_are_sent(void **state) {
+EACH_SHAPE(counts_are_sent) {
     play_shape(state);
     close_with(TW_OWN_THREAD, TW_MERGE_SCRIPT);
 }
 
-static void counts_are_sent_by_a_host_that_drives(void **state) {
-    (void)state;
+TEST(counts_are_sent_by_a_host_that_drives) {
     close_with(TW_HOST_DRIVEN, TW_MERGE_SCRIPT);
 }
 
-static void counts_are_sent_by_plain_commands(void **state) {
-    (void)state;
+TEST(counts_are_sent_by_plain_commands) {
     close_with(TW_OWN_THREAD, TW_MERGE_MULTI);
     close_with(TW_OWN_THREAD, TW_MERGE_SETNX);
 }
 
 /* ---- tw_close(): more than counts -------------------------------------------------------------------------------- */
 
-static void units_of_a_hard_limit_go_back(void **state) {
-    (void)state;
+TEST(units_of_a_hard_limit_go_back) {
     struct redis_server server;
     struct lost lost = {0};
     tw_verdict verdict;
@@ -95,8 +92,7 @@ static void units_of_a_hard_limit_go_back(void **state) {
 }
 
 /* Goal: who waits as long as a hard limit says has the unit soon after it came: leases do not wait for the interval. */
-static void a_hard_limit_does_not_ask_to_wait_for_the_interval(void **state) {
-    (void)state;
+TEST(a_hard_limit_does_not_ask_to_wait_for_the_interval) {
     struct redis_server server;
     struct lost lost = {0};
     tw_verdict verdict;
@@ -114,8 +110,7 @@ static void a_hard_limit_does_not_ask_to_wait_for_the_interval(void **state) {
     redis_server_destroy(&server);
 }
 
-static void distinct_counts_are_merged(void **state) {
-    (void)state;
+TEST(distinct_counts_are_merged) {
     struct redis_server server;
     struct lost lost = {0};
     int64_t estimate = 0;
@@ -137,8 +132,7 @@ static void distinct_counts_are_merged(void **state) {
 }
 
 /* A closed engine no longer counts anybody as present. */
-static void a_gauge_is_taken_back(void **state) {
-    (void)state;
+TEST(a_gauge_is_taken_back) {
     struct redis_server server;
     struct lost lost = {0};
     int64_t online = 0;
@@ -236,8 +230,7 @@ static void end_driven(struct driven *driven, int64_t added) {
 }
 
 /* Goal: Redis has the counts of a window before its hook would no longer wait for them (TW_CLOSED_LOCAL). */
-static void a_hook_has_what_redis_could_have_had(void **state) {
-    (void)state;
+TEST(a_hook_has_what_redis_could_have_had) {
     struct driven driven;
     test_tuning.closing_wait_ms = 4000;
     begin_driven(&driven, 0, 0);
@@ -250,8 +243,7 @@ static void a_hook_has_what_redis_could_have_had(void **state) {
 
 /* Goal: what a window counted lives in Redis for retention_ms, which may be shorter than the interval. It is sent
  * before that is over, not given up. */
-static void a_short_retention_is_not_waited_out(void **state) {
-    (void)state;
+TEST(a_short_retention_is_not_waited_out) {
     struct driven driven;
     begin_driven(&driven, TW_SECOND, 0);
     int64_t added = count_for(&driven, 3500);
@@ -260,8 +252,7 @@ static void a_short_retention_is_not_waited_out(void **state) {
 }
 
 /* Goal: the same of a window that takes late counts for as long as Redis keeps it. */
-static void a_long_lateness_is_not_waited_out(void **state) {
-    (void)state;
+TEST(a_long_lateness_is_not_waited_out) {
     struct driven driven;
     begin_driven(&driven, 2 * TW_SECOND, 2 * TW_SECOND);
     int64_t added = count_for(&driven, 500);     /* one window only: what hurries one hurries all */
@@ -275,8 +266,7 @@ static bool was_one_closed(void *ctx) {
 }
 
 /* Goal: where one engine closes a window for all, the totals that its hook waits for are asked for at once. */
-static void one_closes_for_all_with_all_totals(void **state) {
-    (void)state;
+TEST(one_closes_for_all_with_all_totals) {
     struct redis_server server;
     struct lost lost = {0};
     struct hooks hooks = {0};
@@ -315,8 +305,7 @@ static bool are_present(void *ctx) {
 }
 
 /* Goal: an engine that lives is counted as present, however seldom it sends counts. */
-static void a_gauge_stays_present(void **state) {
-    (void)state;
+TEST(a_gauge_stays_present) {
     struct redis_server server;
     struct lost lost = {0};
     test_tuning.presence_life_ms = 2000;
@@ -340,8 +329,7 @@ static void a_gauge_stays_present(void **state) {
 
 /* Goal: however many families hurry, Redis gets no more batches than by the default interval of 100 ms. Method: gauges
  * that are restated every 50 ms, each at a separate moment. */
-static void many_who_hurry_send_no_more_often(void **state) {
-    (void)state;
+TEST(many_who_hurry_send_no_more_often) {
     struct redis_server server;
     struct lost lost = {0};
     test_tuning.presence_life_ms = 150;
@@ -369,8 +357,7 @@ static void many_who_hurry_send_no_more_often(void **state) {
 #define EVICTED_KEYS_MAX 40
 
 /* Goal: idle keys make room as fast as Redis takes what they owe (docs/ARCHITECTURE.md), not once in an interval. */
-static void idle_keys_make_room(void **state) {
-    (void)state;
+TEST(idle_keys_make_room) {
     struct redis_server server;
     struct lost lost = {0};
     tw_family_options options;
@@ -402,21 +389,5 @@ static void idle_keys_make_room(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        EACH_SHAPE(counts_are_sent),
-        cmocka_unit_test(counts_are_sent_by_a_host_that_drives),
-        cmocka_unit_test(counts_are_sent_by_plain_commands),
-        cmocka_unit_test(units_of_a_hard_limit_go_back),
-        cmocka_unit_test(a_hard_limit_does_not_ask_to_wait_for_the_interval),
-        cmocka_unit_test(distinct_counts_are_merged),
-        cmocka_unit_test(a_gauge_is_taken_back),
-        cmocka_unit_test(a_hook_has_what_redis_could_have_had),
-        cmocka_unit_test(a_short_retention_is_not_waited_out),
-        cmocka_unit_test(a_long_lateness_is_not_waited_out),
-        cmocka_unit_test(a_gauge_stays_present),
-        cmocka_unit_test(one_closes_for_all_with_all_totals),
-        cmocka_unit_test(idle_keys_make_room),
-        cmocka_unit_test(many_who_hurry_send_no_more_often),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

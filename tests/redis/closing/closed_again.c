@@ -63,7 +63,6 @@ static bool see(void *ctx, const tw_count *count) {
 static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
     struct worker *worker = ctx;
     struct seen seen = {.flags = flags};
-    (void)end_ms;
     if (atomic_load(&worker->refuses)) {
         atomic_fetch_add(&worker->refusals, 1);
         return false;
@@ -123,8 +122,7 @@ static void close_worker(struct worker *worker) {
 
 /* Goal: a rolling restart shortly after the hour. The old process reports what it knows as cut short. The new one takes
  * the late counts and reports the whole window again. */
-static void a_restart_shortly_after_the_hour_is_reported_again(void **state) {
-    (void)state;
+TEST(a_restart_shortly_after_the_hour_is_reported_again) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     static struct worker before, after;
@@ -151,8 +149,7 @@ static void a_restart_shortly_after_the_hour_is_reported_again(void **state) {
 
 /* Goal: the same if no late counts come, whether the old process leaves in mid-window or after its end: the new process
  * reports the window as final. */
-static void a_restart_without_late_counts_makes_it_final(void **state) {
-    (void)state;
+TEST(a_restart_without_late_counts_makes_it_final) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     for (int late = 0; late < 2; late++) {
@@ -183,8 +180,7 @@ static void a_restart_without_late_counts_makes_it_final(void **state) {
 }
 
 /* Goal: the same if each engine closes for itself: a window that may still get counts is reported as cut short. */
-static void closed_by_each_an_open_window_is_reported_as_cut_short(void **state) {
-    (void)state;
+TEST(closed_by_each_an_open_window_is_reported_as_cut_short) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     static struct worker worker;
@@ -199,8 +195,7 @@ static void closed_by_each_an_open_window_is_reported_as_cut_short(void **state)
 
 /* Goal: an engine whose clock is behind counts in a window that was reported as final long ago. The window is reported
  * again. If that engine has no hook, its figures show it. */
-static void an_engine_that_counts_after_the_closing_reports_it_again(void **state) {
-    (void)state;
+TEST(an_engine_that_counts_after_the_closing_reports_it_again) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     for (int hooked = 1; hooked >= 0; hooked--) {
@@ -236,8 +231,7 @@ static bool are_gone(void *ctx) {
 
 /* Goal: counts that arrive while the window is claimed, perhaps after its figures were read, are reported in a second
  * call, with all keys. */
-static void counts_that_arrive_during_the_hook_are_reported_again(void **state) {
-    (void)state;
+TEST(counts_that_arrive_during_the_hook_are_reported_again) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     static struct worker first, behind;
@@ -271,14 +265,14 @@ static void counts_that_arrive_during_the_hook_are_reported_again(void **state) 
 
 /* Goal: the same where keys lie in several stores: names that are added when the window was closed go to other sets
  * than those that are removed then. */
-static void by_tag_late_counts_are_reported_again(void **state) {
+TEST(by_tag_late_counts_are_reported_again) {
     test_tuning.stores_by_tag = true;
     test_tuning.closing_pause_ms = 0;
     counts_that_arrive_during_the_hook_are_reported_again(state);
     an_engine_that_counts_after_the_closing_reports_it_again(state);
 }
 
-static void by_tag_a_restart_is_reported_again(void **state) {
+TEST(by_tag_a_restart_is_reported_again) {
     test_tuning.stores_by_tag = true;
     test_tuning.closing_pause_ms = 0;
     a_restart_shortly_after_the_hour_is_reported_again(state);
@@ -299,8 +293,7 @@ static void age_markers(struct redis_server *server, const char *age_ms) {
 
 /* Goal: an engine learns with the first reply of a store how old the store is. If all that it meets are older than the
  * pause, it closes a window at once, though the engine that made them still waits. If one is younger, it waits, too. */
-static void by_tag_an_engine_that_meets_old_stores_closes_at_once(void **state) {
-    (void)state;
+TEST(by_tag_an_engine_that_meets_old_stores_closes_at_once) {
     test_tuning.stores_by_tag = true;
     struct redis_server server;
     redis_server_start(&server, NULL);
@@ -348,8 +341,7 @@ static const char *say(struct redis_server *server, const char *verb, const char
 }
 
 /* Goal: a claim whose time is over goes to another engine only if its engine is dead. */
-static void a_claim_lasts_as_long_as_its_engine_lives(void **state) {
-    (void)state;
+TEST(a_claim_lasts_as_long_as_its_engine_lives) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     for (int dies = 0; dies < 2; dies++) {
@@ -378,16 +370,5 @@ static void a_claim_lasts_as_long_as_its_engine_lives(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_restart_shortly_after_the_hour_is_reported_again),
-        cmocka_unit_test(a_restart_without_late_counts_makes_it_final),
-        cmocka_unit_test(closed_by_each_an_open_window_is_reported_as_cut_short),
-        cmocka_unit_test(an_engine_that_counts_after_the_closing_reports_it_again),
-        cmocka_unit_test(counts_that_arrive_during_the_hook_are_reported_again),
-        cmocka_unit_test(by_tag_late_counts_are_reported_again),
-        cmocka_unit_test(by_tag_a_restart_is_reported_again),
-        cmocka_unit_test(by_tag_an_engine_that_meets_old_stores_closes_at_once),
-        cmocka_unit_test(a_claim_lasts_as_long_as_its_engine_lives),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

@@ -3,7 +3,7 @@
 #include "tests/redis/closing/closed_support.h"
 #include "tests/support/side_by_side.h"
 
-static void one_process_closes_each_window_with_the_figures_of_all(void **state) {
+EACH_SHAPE(one_process_closes_each_window_with_the_figures_of_all) {
     play_shape(state);
     struct redis_server server;
     redis_server_start(&server, NULL);
@@ -20,7 +20,7 @@ static void one_process_closes_each_window_with_the_figures_of_all(void **state)
 }
 
 /* Goal: all keys are reported when there are more than one page holds, of names listed and of names read. */
-static void thousands_of_keys_are_all_there(void **state) {
+EACH_SHAPE(thousands_of_keys_are_all_there) {
     play_shape(state);
     struct redis_server server;
     redis_server_start(&server, NULL);
@@ -34,8 +34,7 @@ static void thousands_of_keys_are_all_there(void **state) {
 }
 
 /* Goal: keys of a process without a hook are in the figures of the process that has one. */
-static void a_process_without_a_hook_takes_part(void **state) {
-    (void)state;
+TEST(a_process_without_a_hook_takes_part) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     begin(3, server.url, 30000, LONG_MS);
@@ -49,8 +48,7 @@ static void a_process_without_a_hook_takes_part(void **state) {
 }
 
 /* Goal: if a hook returns false for longer than the wait, another engine's hook gets the window. */
-static void a_hook_that_always_returns_false_leaves_the_window_to_another(void **state) {
-    (void)state;
+TEST(a_hook_that_always_returns_false_leaves_the_window_to_another) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     begin(2, server.url, 30000, 2000);
@@ -67,8 +65,7 @@ static void a_hook_that_always_returns_false_leaves_the_window_to_another(void *
 
 /* Goal: an engine that is closed in mid-window leaves the window to the others, its keys included. The last engine gets
  * it as cut short. */
-static void an_engine_that_leaves_in_mid_window_leaves_it_to_the_others(void **state) {
-    (void)state;
+TEST(an_engine_that_leaves_in_mid_window_leaves_it_to_the_others) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     begin(3, server.url, 30000, LONG_MS);
@@ -83,7 +80,7 @@ static void an_engine_that_leaves_in_mid_window_leaves_it_to_the_others(void **s
 }
 
 /* Goal: the last engine that leaves in mid-window gets the window, flagged as cut short, with the figures of all. */
-static void the_last_engine_to_leave_gets_the_window_as_cut_short(void **state) {
+TEST_EACH(the_last_engine_to_leave_gets_the_window_as_cut_short, TW_REDIS_STRING, TW_REDIS_HASH) {
     play_shape(state);
     struct redis_server server;
     redis_server_start(&server, NULL);
@@ -104,14 +101,5 @@ static void the_last_engine_to_leave_gets_the_window_as_cut_short(void **state) 
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        EACH_SHAPE(one_process_closes_each_window_with_the_figures_of_all),
-        EACH_SHAPE(thousands_of_keys_are_all_there),
-        cmocka_unit_test(a_process_without_a_hook_takes_part),
-        cmocka_unit_test(a_hook_that_always_returns_false_leaves_the_window_to_another),
-        cmocka_unit_test(an_engine_that_leaves_in_mid_window_leaves_it_to_the_others),
-        WITH_SHAPE(the_last_engine_to_leave_gets_the_window_as_cut_short, TW_REDIS_STRING),
-        WITH_SHAPE(the_last_engine_to_leave_gets_the_window_as_cut_short, TW_REDIS_HASH),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

@@ -18,8 +18,7 @@ static void refuse_all(bool refuses) {
 
 /* Goal: the chosen engine is killed before its hook has returned true. Another engine is chosen when the claim is over,
  * and reports all counts, the keys of the dead engine included. */
-static void the_chosen_engine_is_killed_and_another_closes_the_window(void **state) {
-    (void)state;
+TEST(the_chosen_engine_is_killed_and_another_closes_the_window) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     begin(3, server.url, 4000, LONG_MS);
@@ -40,8 +39,7 @@ static void the_chosen_engine_is_killed_and_another_closes_the_window(void **sta
 
 /* Goal: the others wait for a stopped process no longer than its last message is valid. When it continues, the counts
  * that only it had are reported again. */
-static void a_stopped_process_does_not_hold_a_window_up_for_ever(void **state) {
-    (void)state;
+TEST(a_stopped_process_does_not_hold_a_window_up_for_ever) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     begin(3, server.url, 4000, LONG_MS);
@@ -68,8 +66,7 @@ static void a_stopped_process_does_not_hold_a_window_up_for_ever(void **state) {
 
 /* Goal: counts that one engine could not send hold the window up; once they arrive, the figures are complete. Method: a
  * proxy between that engine and Redis; the others have drained long before. */
-static void an_engine_that_is_cut_off_holds_the_window_up(void **state) {
-    (void)state;
+TEST(an_engine_that_is_cut_off_holds_the_window_up) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     begin(3, server.url, 30000, LONG_MS);
@@ -99,8 +96,7 @@ static bool all_have_closed(void *ctx) {
 
 /* Goal: Redis is unreachable for longer than the wait. Each hook gets its own figures once, flagged as local, and
  * nothing again when Redis is back. */
-static void in_an_outage_each_closes_with_its_own_figures(void **state) {
-    (void)state;
+TEST(in_an_outage_each_closes_with_its_own_figures) {
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
     struct redis_server server;
     redis_server_start(&server, durable);
@@ -127,8 +123,7 @@ static void in_an_outage_each_closes_with_its_own_figures(void **state) {
 
 /* Goal: Redis is wiped while a window that two engines have drained waits for the third. They send it all again before
  * one is chosen. */
-static void a_wiped_redis_gets_everything_again_before_an_engine_is_chosen(void **state) {
-    (void)state;
+TEST(a_wiped_redis_gets_everything_again_before_an_engine_is_chosen) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     begin(3, server.url, 6000, LONG_MS);
@@ -146,12 +141,5 @@ static void a_wiped_redis_gets_everything_again_before_an_engine_is_chosen(void 
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_chosen_engine_is_killed_and_another_closes_the_window),
-        cmocka_unit_test(a_stopped_process_does_not_hold_a_window_up_for_ever),
-        cmocka_unit_test(an_engine_that_is_cut_off_holds_the_window_up),
-        cmocka_unit_test(in_an_outage_each_closes_with_its_own_figures),
-        cmocka_unit_test(a_wiped_redis_gets_everything_again_before_an_engine_is_chosen),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

@@ -23,7 +23,7 @@ static void begin_by_tag(int count, const char *url, int64_t life_ms, uint64_t t
 
 /* Goal: one call of one hook has all keys of all tags; then the names are gone everywhere. While the hook refuses, they
  * are there, in the slots of their counters. */
-static void one_process_closes_with_the_keys_of_all_tags(void **state) {
+TEST_EACH(one_process_closes_with_the_keys_of_all_tags, TW_REDIS_STRING, TW_REDIS_HASH) {
     play_shape(state);
     struct redis_server server;
     int none = 0;
@@ -48,8 +48,7 @@ static void one_process_closes_with_the_keys_of_all_tags(void **state) {
 }
 
 /* Goal: the chosen engine is killed when it has read the names. Another one finds them all, and removes them. */
-static void the_chosen_engine_is_killed_and_another_finds_all_names(void **state) {
-    (void)state;
+TEST(the_chosen_engine_is_killed_and_another_finds_all_names) {
     struct redis_server server;
     int none = 0;
     redis_server_start(&server, NULL);
@@ -84,8 +83,7 @@ static void wipe(struct redis_server *server, uint32_t tag) {
 
 /* Goal: one store is wiped when all engines have drained a window (cluster.md, C18). No hook is called before all have
  * noticed it, and have sent again what was lost: then one hook gets everything. */
-static void a_store_that_was_wiped_gets_everything_again_before_a_window_is_closed(void **state) {
-    (void)state;
+TEST(a_store_that_was_wiped_gets_everything_again_before_a_window_is_closed) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     test_tuning.doubt_ms = 300;
@@ -105,11 +103,5 @@ static void a_store_that_was_wiped_gets_everything_again_before_a_window_is_clos
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        WITH_SHAPE(one_process_closes_with_the_keys_of_all_tags, TW_REDIS_STRING),
-        WITH_SHAPE(one_process_closes_with_the_keys_of_all_tags, TW_REDIS_HASH),
-        cmocka_unit_test(the_chosen_engine_is_killed_and_another_finds_all_names),
-        cmocka_unit_test(a_store_that_was_wiped_gets_everything_again_before_a_window_is_closed),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

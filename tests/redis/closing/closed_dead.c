@@ -45,19 +45,18 @@ static void keys_that_only_a_killed_process_counted_are_reported(bool by_tag) {
     redis_server_destroy(&server);
 }
 
-static void in_one_store_a_killed_process_is_in_the_figures(void **state) {
+TEST_EACH(in_one_store_a_killed_process_is_in_the_figures, TW_REDIS_STRING, TW_REDIS_HASH) {
     play_shape(state);
     keys_that_only_a_killed_process_counted_are_reported(false);
 }
 
-static void by_tag_a_killed_process_is_in_the_figures(void **state) {
+TEST_EACH(by_tag_a_killed_process_is_in_the_figures, TW_REDIS_STRING) {
     play_shape(state);
     keys_that_only_a_killed_process_counted_are_reported(true);
 }
 
 /* Goal: the same for names that look like what stands around names in Redis. */
-static void names_of_any_bytes_are_reported(void **state) {
-    (void)state;
+TEST(names_of_any_bytes_are_reported) {
     struct redis_server server;
     begin_in(&server, 3, false, LONG_MS);
     page->odd_names = true;
@@ -90,13 +89,11 @@ static void a_window_of_the_dead_is_closed(bool by_tag) {
     redis_server_destroy(&server);
 }
 
-static void in_one_store_who_counted_nothing_closes_for_the_dead(void **state) {
-    (void)state;
+TEST(in_one_store_who_counted_nothing_closes_for_the_dead) {
     a_window_of_the_dead_is_closed(false);
 }
 
-static void by_tag_who_counted_nothing_closes_for_the_dead(void **state) {
-    (void)state;
+TEST(by_tag_who_counted_nothing_closes_for_the_dead) {
     a_window_of_the_dead_is_closed(true);
 }
 
@@ -125,8 +122,7 @@ static bool is_closed_again(void *ctx) {
 /* Goal: with several stores, a process announces counts of a window that was closed before, and is killed. The window
  * is closed once more, and flagged, for nobody knows all of its keys. Method: the announcement is written by hand; a
  * process that comes later has not closed the window. */
-static void late_counts_of_a_killed_process_are_flagged(void **state) {
-    (void)state;
+TEST(late_counts_of_a_killed_process_are_flagged) {
     struct redis_server server;
     struct call call = {0};
     char name[80], moment[24];
@@ -159,8 +155,7 @@ static void name_of_names(int64_t start_ms, char *name, size_t room) {
 }
 
 /* Goal: Redis has lost the names of a window (it has evicted them). The figures are flagged. */
-static void figures_without_names_are_flagged(void **state) {
-    (void)state;
+TEST(figures_without_names_are_flagged) {
     struct redis_server server;
     char name[64];
     begin_in(&server, 3, false, LONG_MS);
@@ -176,8 +171,7 @@ static void figures_without_names_are_flagged(void **state) {
 
 /* Goal: Redis has lost the names of a process that is dead, and another process makes the set again, that has recorded
  * none before. The figures are flagged. */
-static void figures_whose_names_were_made_again_are_flagged(void **state) {
-    (void)state;
+TEST(figures_whose_names_were_made_again_are_flagged) {
     struct redis_server server;
     char name[64];
     begin_in(&server, 3, false, LONG_MS);
@@ -194,8 +188,7 @@ static void figures_whose_names_were_made_again_are_flagged(void **state) {
 /* Goal: a batch of new keys brings one member, so that it costs Redis little; keys that others have created have
  * members that all have in common. Method: some windows, for a process lists each name when the window is over, and
  * when a reply is lost, which comes late where the machine is busy. */
-static void names_of_a_batch_are_one_member(void **state) {
-    (void)state;
+TEST(names_of_a_batch_are_one_member) {
     enum { WINDOWS = 20, FEW = 3 * 4 };
     struct redis_server server;
     char name[64];
@@ -215,8 +208,7 @@ static void names_of_a_batch_are_one_member(void **state) {
 
 /* Goal: Redis refuses the names, for another client has written a value under their name: counts arrive, and the
  * figures are flagged after the wait. */
-static void figures_whose_names_are_refused_are_flagged(void **state) {
-    (void)state;
+TEST(figures_whose_names_are_refused_are_flagged) {
     struct redis_server server;
     char name[64];
     begin_in(&server, 2, false, 3000);
@@ -235,18 +227,5 @@ static void figures_whose_names_are_refused_are_flagged(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        WITH_SHAPE(in_one_store_a_killed_process_is_in_the_figures, TW_REDIS_STRING),
-        WITH_SHAPE(in_one_store_a_killed_process_is_in_the_figures, TW_REDIS_HASH),
-        WITH_SHAPE(by_tag_a_killed_process_is_in_the_figures, TW_REDIS_STRING),
-        cmocka_unit_test(in_one_store_who_counted_nothing_closes_for_the_dead),
-        cmocka_unit_test(by_tag_who_counted_nothing_closes_for_the_dead),
-        cmocka_unit_test(figures_without_names_are_flagged),
-        cmocka_unit_test(figures_whose_names_are_refused_are_flagged),
-        cmocka_unit_test(figures_whose_names_were_made_again_are_flagged),
-        cmocka_unit_test(names_of_any_bytes_are_reported),
-        cmocka_unit_test(names_of_a_batch_are_one_member),
-        cmocka_unit_test(late_counts_of_a_killed_process_are_flagged),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

@@ -23,7 +23,6 @@ static bool see_key(void *ctx, const tw_count *count) {
 
 static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
     struct told *one = ctx;
-    (void)end_ms;
     one->calls++;
     one->flags = flags;
     one->keys = 0;
@@ -85,8 +84,7 @@ static bool all_have_beaten(void *ctx) {
 
 /* Goal: heartbeats of 64 families are few scripts, and so are all messages of the close.
  * Method: Redis counts the scripts. Without parcels a close alone takes four for each family. */
-static void messages_of_many_families_share_scripts(void **state) {
-    (void)state;
+TEST(messages_of_many_families_share_scripts) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     memset(told, 0, sizeof told);
@@ -108,8 +106,7 @@ static void messages_of_many_families_share_scripts(void **state) {
 
 /* Goal: another program has written a value under one election's name. That family alone is closed without Redis; one
  * log line names the key. */
-static void a_spoilt_election_spoils_itself_alone(void **state) {
-    (void)state;
+TEST(a_spoilt_election_spoils_itself_alone) {
     struct redis_server server;
     static struct log_lines lines;
     redis_server_start(&server, NULL);
@@ -132,8 +129,7 @@ static void a_spoilt_election_spoils_itself_alone(void **state) {
 
 /* Goal: windows of many keys that others counted are closed together. All names come, though they do not fit into the
  * replies at once. */
-static void many_names_of_others_all_come(void **state) {
-    (void)state;
+TEST(many_names_of_others_all_come) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     memset(told, 0, sizeof told);
@@ -152,8 +148,7 @@ static void many_names_of_others_all_come(void **state) {
 }
 
 /* Goal: the reply to many messages is bounded: what comes behind a thousand elements is to be asked for later. */
-static void replies_to_many_messages_are_bounded(void **state) {
-    (void)state;
+TEST(replies_to_many_messages_are_bounded) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     const char *fill = "for i = 1, 128 do redis.call('SADD', KEYS[1], 'name' .. i) end";
@@ -184,11 +179,5 @@ static void replies_to_many_messages_are_bounded(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_of_many_families_share_scripts),
-        cmocka_unit_test(a_spoilt_election_spoils_itself_alone),
-        cmocka_unit_test(many_names_of_others_all_come),
-        cmocka_unit_test(replies_to_many_messages_are_bounded),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

@@ -76,7 +76,6 @@ static inline bool see(void *ctx, const tw_count *count) {
 static inline bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
     struct process *process = ctx;
     struct call call = {.process = process->number, .start_ms = start_ms, .flags = flags};
-    (void)end_ms;
     if (tw_each(family, start_ms, see, &(struct seen){&call, family}) != TW_OK) call.sum = -1;
     call.told = !atomic_load(&page->refuses[process->number]);
     int at = atomic_load(&page->calls);
@@ -149,7 +148,6 @@ static inline int run_process(int number) {
 /* ---- all of them ------------------------------------------------------------------------------------------------- */
 
 static inline bool are_ready(void *ctx) {
-    (void)ctx;
     return atomic_load(&page->ready) == processes;
 }
 

@@ -3,8 +3,7 @@
 #include "tests/redis/cluster/cluster_support.h"
 
 /* Goal: counts of keys in several slots reach the masters that have these, and are acknowledged. */
-static void counts_reach_every_master(void **state) {
-    (void)state;
+TEST(counts_reach_every_master) {
     cluster_open_engine("f1", NULL);
     for (int round = 1; round <= 3; round++) {
         cluster_add_all(round);
@@ -17,8 +16,7 @@ static void counts_reach_every_master(void **state) {
 
 /* Goal: slots that move under load lose and double nothing. Method: each tag's slot goes to the next master and back,
  * key by key; counts are added and flushed at every step. */
-static void counts_follow_slots_that_move(void **state) {
-    (void)state;
+TEST(counts_follow_slots_that_move) {
     cluster_open_engine("f2", NULL);
     cluster_add_all(1);
     assert_status(tw_flush(rig.engine, 20000), TW_OK);
@@ -48,8 +46,7 @@ static void counts_follow_slots_that_move(void **state) {
 }
 
 /* Goal: a master that is unreachable delays only its own slots, and has everything once it is back. */
-static void a_master_that_is_away_holds_up_only_its_own(void **state) {
-    (void)state;
+TEST(a_master_that_is_away_holds_up_only_its_own) {
     cluster_open_engine("f3", NULL);
     cluster_add_all(1);
     assert_status(tw_flush(rig.engine, 20000), TW_OK);
@@ -79,12 +76,7 @@ static void a_master_that_is_away_holds_up_only_its_own(void **state) {
 
 int main(void) {
     redis_cluster_start(&cluster, CLUSTER_MASTERS, 0, cluster_server_options);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_reach_every_master),
-        cmocka_unit_test(counts_follow_slots_that_move),
-        cmocka_unit_test(a_master_that_is_away_holds_up_only_its_own),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run();
     redis_cluster_destroy(&cluster);
     return failed;
 }

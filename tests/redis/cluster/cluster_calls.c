@@ -84,8 +84,7 @@ static void take_at(tw_family *family, const char *key, int64_t limit, tw_status
 
 /* ---- where calls go ---------------------------------------------------------------------------------------------- */
 
-static void each_call_goes_to_the_master_of_its_slot(void **state) {
-    (void)state;
+TEST(each_call_goes_to_the_master_of_its_slot) {
     engine = open_engine(PATIENT_MS);
     static const char *const templates[] = {NULL, "%n:%k", "{%k}:%n"}; /* the last: a tag of the user's own */
     static const char *const names[] = {"a", "b", "c"};
@@ -117,8 +116,7 @@ static void each_call_goes_to_the_master_of_its_slot(void **state) {
 
 /* Goal: whoever confirms a reservation needs no more than its token. Method: another engine confirms, which has not
  * opened the family. Slots in use (tw_hold) are bounded over engines, too. */
-static void a_token_says_where_its_reservation_is(void **state) {
-    (void)state;
+TEST(a_token_says_where_its_reservation_is) {
     engine = open_engine(PATIENT_MS);
     tw_engine *other = open_engine(PATIENT_MS);
     static const char *const templates[] = {NULL, "%n:%k", "{%k}:%n"};
@@ -158,8 +156,7 @@ static void a_token_says_where_its_reservation_is(void **state) {
 
 /* Goal: a call whose keys have moved is done at the target: behind ASKING, also where the target does not
  * know the script. Once the slot has moved, the call goes there. */
-static void a_call_is_asked_for_where_its_keys_are(void **state) {
-    (void)state;
+TEST(a_call_is_asked_for_where_its_keys_are) {
     engine = open_engine(PATIENT_MS);
     tw_family *family = open_family(engine, "m", TW_LIMIT_STRICT, NULL);
     const char *key = key_of("m", NULL, 0, 0);
@@ -188,8 +185,7 @@ static void a_call_is_asked_for_where_its_keys_are(void **state) {
 
 /* Goal: a call that is sent to the new owner of a slot, which is sent on from there behind ASKING, is followed at once.
  * Method: the slot moves to another node, unnoticed, and is half-way back. */
-static void a_call_is_followed_from_node_to_node(void **state) {
-    (void)state;
+TEST(a_call_is_followed_from_node_to_node) {
     engine = open_engine(PATIENT_MS);
     tw_family *family = open_family(engine, "n", TW_LIMIT_STRICT, NULL);
     const char *key = key_of("n", NULL, 0, 0);
@@ -212,8 +208,7 @@ static void a_call_is_followed_from_node_to_node(void **state) {
 }
 
 /* Goal: while only one of a call's two keys has moved, nothing is done, and on_outage decides at the deadline. */
-static void a_call_whose_keys_are_apart_is_decided_by_the_policy(void **state) {
-    (void)state;
+TEST(a_call_whose_keys_are_apart_is_decided_by_the_policy) {
     engine = open_engine(1000);
     tw_family *family = open_family(engine, "p", TW_LIMIT_STRICT, NULL);
     const char *key = key_of("p", NULL, 0, 0);
@@ -272,8 +267,7 @@ static void check_totals(tw_family *subjects, tw_family *ranks, const char *subj
 }
 
 /* Goal: the fields of a subject, and a ranking, are read where their slot is: before, while and after it moves. */
-static void totals_are_read_where_their_slot_is(void **state) {
-    (void)state;
+TEST(totals_are_read_where_their_slot_is) {
     engine = open_engine(1000);
     tw_family *subjects = open_shape("subjects", TW_REDIS_HASH), *ranks = open_shape("ranks", TW_REDIS_ZSET);
     const char *subject = key_of("subjects", NULL, 0, 0);
@@ -325,8 +319,7 @@ static void *call(void *ctx) {
 
 /* Goal: a slot that goes to and fro under load costs no grant and doubles none, and no call is left to the policy. The
  * key is in use before: a slot that moves takes no new one before its move is over (TRYAGAIN, docs/SCALE.md). */
-static void grants_are_exact_while_their_slot_moves(void **state) {
-    (void)state;
+TEST(grants_are_exact_while_their_slot_moves) {
     engine = open_engine(PATIENT_MS);
     tw_family *family = open_family(engine, "g", TW_LIMIT_STRICT, NULL);
     struct caller callers[CALLERS];
@@ -364,8 +357,7 @@ static void grants_are_exact_while_their_slot_moves(void **state) {
 
 /* Goal: a master that hangs stops calls for its own slots alone, also while all lines owe it something; and what it may
  * have granted is taken back once it answers. */
-static void a_master_that_hangs_stops_no_calls_to_others(void **state) {
-    (void)state;
+TEST(a_master_that_hangs_stops_no_calls_to_others) {
     enum { THEIRS = 12, HANGS_MS = 1000 }; /* calls to the others have so much time on a busy machine */
     engine = open_engine(HANGS_MS);
     tw_family *family = open_family(engine, "h", TW_LIMIT_STRICT, NULL);
@@ -410,8 +402,7 @@ static void a_master_that_hangs_stops_no_calls_to_others(void **state) {
 }
 
 /* Goal: the others continue while a master is dead, and it serves again once it is back. */
-static void a_master_that_is_killed_stops_no_calls_to_others(void **state) {
-    (void)state;
+TEST(a_master_that_is_killed_stops_no_calls_to_others) {
     engine = open_engine(1000);
     tw_family *family = open_family(engine, "d", TW_LIMIT_STRICT, NULL);
     const char *own = key_of("d", NULL, 1, 0), *one = key_of("d", NULL, 0, 0), *two = key_of("d", NULL, 2, 0);
@@ -437,8 +428,7 @@ static void a_master_that_is_killed_stops_no_calls_to_others(void **state) {
 
 /* Goal: an engine starts while one of its two seeds says nothing, and a connection to it may take long. A call is
  * decided all the same. The other seed is asked, too. Method: several engines, for each asks a random seed first. */
-static void a_seed_that_says_nothing_delays_no_call_for_long(void **state) {
-    (void)state;
+TEST(a_seed_that_says_nothing_delays_no_call_for_long) {
     enum { ENGINES = 8, TIMEOUT_MS = 4000 };
     char url[96], key[16];
     tw_options options;
@@ -465,19 +455,7 @@ static void a_seed_that_says_nothing_delays_no_call_for_long(void **state) {
 
 int main(void) {
     redis_cluster_start(&cluster, CLUSTER_MASTERS, 0, cluster_server_options);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_call_goes_to_the_master_of_its_slot),
-        cmocka_unit_test(a_token_says_where_its_reservation_is),
-        cmocka_unit_test(a_call_is_asked_for_where_its_keys_are),
-        cmocka_unit_test(a_call_is_followed_from_node_to_node),
-        cmocka_unit_test(a_call_whose_keys_are_apart_is_decided_by_the_policy),
-        cmocka_unit_test(totals_are_read_where_their_slot_is),
-        cmocka_unit_test(grants_are_exact_while_their_slot_moves),
-        cmocka_unit_test(a_master_that_hangs_stops_no_calls_to_others),
-        cmocka_unit_test(a_master_that_is_killed_stops_no_calls_to_others),
-        cmocka_unit_test(a_seed_that_says_nothing_delays_no_call_for_long),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run();
     redis_cluster_destroy(&cluster);
     return failed;
 }

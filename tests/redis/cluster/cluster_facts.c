@@ -78,8 +78,7 @@ static void move_key(const char *name, size_t from, size_t to) {
 
 /* Goal: at the source a script runs with all of its keys, or not at all; an expired key counts as missing. Redis 6
  * sends a request to the target that has only some of its keys here, and the target says TRYAGAIN. */
-static void at_the_source_a_script_runs_with_all_its_keys_or_not_at_all(void **state) {
-    (void)state;
+TEST(at_the_source_a_script_runs_with_all_its_keys_or_not_at_all) {
     const char *half = redis_server_is_at_least(7, 0) ? "TRYAGAIN" : "ASK";
     struct keys k = keys_at(A);
     says(A, "2", "EVAL", ADD, "2", k.a, k.b);
@@ -102,8 +101,7 @@ static void at_the_source_a_script_runs_with_all_its_keys_or_not_at_all(void **s
     says(B, "1", "GET", k.c);
 }
 
-static void at_the_target_several_keys_run_only_if_all_are_there(void **state) {
-    (void)state;
+TEST(at_the_target_several_keys_run_only_if_all_are_there) {
     struct keys k = keys_at(A);
     says(A, "2", "EVAL", ADD, "2", k.a, k.b);
     redis_cluster_move_begin(&cluster, k.slot, B);
@@ -121,8 +119,7 @@ static void at_the_target_several_keys_run_only_if_all_are_there(void **state) {
 }
 
 /* Goal: ASKING before EVALSHA is used up by NOSCRIPT: the EVAL needs one of its own. */
-static void asking_is_used_up_by_noscript(void **state) {
-    (void)state;
+TEST(asking_is_used_up_by_noscript) {
     struct keys k = keys_at(A);
     static const char unknown[] = "ffffffffffffffffffffffffffffffffffffffff";
     says(A, "1", "SETNX", k.a, "5");
@@ -136,8 +133,7 @@ static void asking_is_used_up_by_noscript(void **state) {
 
 /* Goal: in a slot that moves, a script fails in its middle when it touches a key that it has deleted or emptied itself,
  * or one that was not declared and is not there. What it had written stays. */
-static void a_script_can_stop_in_its_middle(void **state) {
-    (void)state;
+TEST(a_script_can_stop_in_its_middle) {
     static const char *const bodies[] = {
         "redis.call('INCRBY', KEYS[1], 10) redis.call('DEL', KEYS[2]) return redis.call('GET', KEYS[2])",
         "redis.call('INCRBY', KEYS[1], 10) redis.call('HDEL', KEYS[2], 'f') return redis.call('HGET', KEYS[2], 'f')",
@@ -157,8 +153,7 @@ static void a_script_can_stop_in_its_middle(void **state) {
     }
 }
 
-static void ledgers_and_lives_arrive_with_a_slot(void **state) {
-    (void)state;
+TEST(ledgers_and_lives_arrive_with_a_slot) {
     struct keys k = keys_at(A);
     says(A, "2", "HSET", k.a, "n", "7", "p", "12");
     says(A, "OK", "SET", k.b, "5", "PX", "3600000");
@@ -173,8 +168,7 @@ static void ledgers_and_lives_arrive_with_a_slot(void **state) {
 
 /* Goal: any node counts the keys that it has itself of any slot, also in a script; a slot that was never its own has
  * none. */
-static void each_node_counts_its_own_keys_of_a_slot(void **state) {
-    (void)state;
+TEST(each_node_counts_its_own_keys_of_a_slot) {
     struct keys k = keys_at(A);
     char slot[16];
     snprintf(slot, sizeof slot, "%u", k.slot);
@@ -194,8 +188,7 @@ static void each_node_counts_its_own_keys_of_a_slot(void **state) {
  * will do for a write.) As the first command it speaks of nothing, and says "1" at once, while the replica has nothing
  * of what MIGRATE brought.
  * Method: the replica stands still while the slot comes. Valkey from 8 on moves no slot without the replica. */
-static void wait_as_the_first_command_says_nothing_of_what_migrate_brought(void **state) {
-    (void)state;
+TEST(wait_as_the_first_command_says_nothing_of_what_migrate_brought) {
     struct keys k = keys_at(B);
     struct link fresh;
     if (is_valkey()) {
@@ -216,15 +209,13 @@ static void wait_as_the_first_command_says_nothing_of_what_migrate_brought(void 
     link_close(&fresh);
 }
 
-static void keys_of_two_slots_are_our_mistake(void **state) {
-    (void)state;
+TEST(keys_of_two_slots_are_our_mistake) {
     struct keys k = keys_at(A), other = keys_at(A);
     says(A, "CROSSSLOT", "EVAL", ADD, "2", k.a, other.a);
 }
 
 /* Goal: a slot that nobody serves costs its own keys only, unless cluster-require-full-coverage says otherwise. */
-static void a_slot_that_nobody_serves(void **state) {
-    (void)state;
+TEST(a_slot_that_nobody_serves) {
     struct keys k = keys_at(A), other = keys_at(A), third = keys_at(A);
     struct twi_redirect redirect;
     struct twi_endpoint any = {.port = 1, .host = "a"};
@@ -265,8 +256,7 @@ static void assert_map(const struct twi_cluster_map *map) {
 
 /* Goal: the map reads what every node says, with addresses, without, and with names that only some nodes have; MOVED
  * and ASK lead to the nodes that are meant. */
-static void the_map_is_what_the_nodes_say(void **state) {
-    (void)state;
+TEST(the_map_is_what_the_nodes_say) {
     struct keys k = keys_at(A);
     struct twi_endpoint seed = {.port = 1, .host = "seed"}, asked = {.port = 1, .host = "127.0.0.1"};
     struct twi_redirect redirect;
@@ -309,8 +299,7 @@ static void read_info(size_t node, const char *field, char out[48]) {
  * the target, which forgets whose the slot was (Redis 8 does not). With Valkey 8 both know of the move. The demoted one
  * answers MOVED, not READONLY. run_id is the same after the way there and back, master_replid is not, and a script can
  * read it. */
-static void a_new_master_knows_nothing_of_a_move(void **state) {
-    (void)state;
+TEST(a_new_master_knows_nothing_of_a_move) {
     struct keys k = keys_at(A);
     char run_id[48], replid[48], there[48], back[48], again[48], slot[16];
     bool knows = is_valkey(), target_knows = redis_server_is_at_least(8, 0);
@@ -343,7 +332,6 @@ static void a_new_master_knows_nothing_of_a_move(void **state) {
 }
 
 static int begin(void **state) {
-    (void)state;
     static const char *const options[] = {"--cluster-require-full-coverage", "no", NULL};
     redis_cluster_start(&cluster, 3, 1, options);
     for (size_t i = 0; i < NODES; i++) link_open(&links[i], redis_cluster_server(&cluster, i));
@@ -351,7 +339,6 @@ static int begin(void **state) {
 }
 
 static int end(void **state) {
-    (void)state;
     for (size_t i = 0; i < NODES; i++) link_close(&links[i]);
     redis_cluster_destroy(&cluster);
     return 0;
@@ -359,18 +346,5 @@ static int end(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(at_the_source_a_script_runs_with_all_its_keys_or_not_at_all),
-        cmocka_unit_test(at_the_target_several_keys_run_only_if_all_are_there),
-        cmocka_unit_test(asking_is_used_up_by_noscript),
-        cmocka_unit_test(a_script_can_stop_in_its_middle),
-        cmocka_unit_test(ledgers_and_lives_arrive_with_a_slot),
-        cmocka_unit_test(each_node_counts_its_own_keys_of_a_slot),
-        cmocka_unit_test(wait_as_the_first_command_says_nothing_of_what_migrate_brought),
-        cmocka_unit_test(keys_of_two_slots_are_our_mistake),
-        cmocka_unit_test(a_slot_that_nobody_serves),
-        cmocka_unit_test(the_map_is_what_the_nodes_say),
-        cmocka_unit_test(a_new_master_knows_nothing_of_a_move),
-    };
-    return cmocka_run_group_tests(tests, begin, end);
+    return test_run_with(begin, end);
 }

@@ -20,8 +20,7 @@ static int64_t rollbacks(void) {
 }
 
 /* Goal: a master that is killed, and whose replica takes over with all it had, costs nothing. */
-static void a_failover_with_replicas_in_sync_loses_nothing(void **state) {
-    (void)state;
+TEST(a_failover_with_replicas_in_sync_loses_nothing) {
     cluster_open_engine("failover", NULL);
     cluster_add_all(1);
     assert_status(tw_flush(rig.engine, 20000), TW_OK);
@@ -45,8 +44,7 @@ static void a_failover_with_replicas_in_sync_loses_nothing(void **state) {
 }
 
 /* Goal: a master that comes back empty gets what its own keys had, and nothing of the others is sent again. */
-static void a_master_that_comes_back_empty_gets_its_own_again(void **state) {
-    (void)state;
+TEST(a_master_that_comes_back_empty_gets_its_own_again) {
     cluster_open_engine("wiped", NULL);
     cluster_add_all(3);
     assert_status(tw_flush(rig.engine, 20000), TW_OK);
@@ -60,8 +58,7 @@ static void a_master_that_comes_back_empty_gets_its_own_again(void **state) {
 
 /* Goal: a slot of which half has moved, the ledger with it, and whose source forgets the move, is held: no data is sent
  * again, no count is doubled. Once the slot is whole again, all is there. */
-static void a_split_slot_is_held_and_never_restored(void **state) {
-    (void)state;
+TEST(a_split_slot_is_held_and_never_restored) {
     cluster_open_engine("split", NULL);
     cluster_add_all(2);
     assert_status(tw_flush(rig.engine, 20000), TW_OK);
@@ -96,8 +93,7 @@ static void note_done(tw_request *request) {
 }
 
 /* Goal: an engine whose turns the host runs waits for one descriptor, whatever node answers. */
-static void a_host_waits_for_one_descriptor(void **state) {
-    (void)state;
+TEST(a_host_waits_for_one_descriptor) {
     cluster_open_engine("hosted", be_hosted);
     cluster_add_all(1);
     bool is_done = false;
@@ -120,13 +116,7 @@ static void a_host_waits_for_one_descriptor(void **state) {
 
 int main(void) {
     redis_cluster_start(&cluster, CLUSTER_MASTERS, WITH_REPLICAS, cluster_server_options);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_failover_with_replicas_in_sync_loses_nothing),
-        cmocka_unit_test(a_master_that_comes_back_empty_gets_its_own_again),
-        cmocka_unit_test(a_split_slot_is_held_and_never_restored),
-        cmocka_unit_test(a_host_waits_for_one_descriptor),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run();
     redis_cluster_destroy(&cluster);
     return failed;
 }

@@ -81,8 +81,7 @@ static void close_sale(struct sale *sale) {
 }
 
 /* Goal: a slot that moves sells on after its move, to the unit. Method: it is sold from at each step of the move. */
-static void a_slot_that_moves_sells_its_limit(void **state) {
-    (void)state;
+TEST(a_slot_that_moves_sells_its_limit) {
     struct sale sale;
     open_sale(&sale, "moves");
     for (uint32_t tag = 0; tag < TAGS; tag++) sell_in(&sale, tag, 8, PATIENCE_MS);
@@ -101,8 +100,7 @@ static void a_slot_that_moves_sells_its_limit(void **state) {
 }
 
 /* Goal: a master that fails over ends the epochs of its own slots, and of no other: those sell on at once. */
-static void a_failover_pauses_only_its_own_slots(void **state) {
-    (void)state;
+TEST(a_failover_pauses_only_its_own_slots) {
     struct sale sale;
     char before[TAGS][64], after[64];
     open_sale(&sale, "fails");
@@ -124,11 +122,7 @@ static void a_failover_pauses_only_its_own_slots(void **state) {
 
 int main(void) {
     redis_cluster_start(&cluster, MASTERS, MASTERS, server_options);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slot_that_moves_sells_its_limit),
-        cmocka_unit_test(a_failover_pauses_only_its_own_slots),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run();
     redis_cluster_destroy(&cluster);
     return failed;
 }

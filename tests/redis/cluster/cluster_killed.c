@@ -145,8 +145,7 @@ static void begin_moves(const char *named, const uint32_t slots[3], size_t from,
 /* Goal: a source is killed. The slot whose ledger has moved is held and reported. In the slot that has kept its ledger,
  * counting goes on: counters that had moved begin again, and both parts make the sum. The slot that had moved as a
  * whole, which the replica did not see, continues from the replica's state, and gets again what that lacks. */
-static void a_source_killed_in_mid_move_is_held_and_never_doubled(void **state) {
-    (void)state;
+TEST(a_source_killed_in_mid_move_is_held_and_never_doubled) {
     enum { A = 0, B = 1 };
     uint32_t held = slot_at(A, 0), parted = slot_at(A, 1), unseen = slot_at(A, 2);
     begin_moves("source", (const uint32_t[]){held, parted, unseen}, A, B, A);
@@ -167,8 +166,7 @@ static void a_source_killed_in_mid_move_is_held_and_never_doubled(void **state) 
 
 /* Goal: a target is killed. The slots wait, for their keys are apart, and the log says so. Where all keys had gone to a
  * master whose replica never got them, the slot is empty. Its counts are sent again, and no others. */
-static void a_target_killed_in_mid_move_is_waited_for(void **state) {
-    (void)state;
+TEST(a_target_killed_in_mid_move_is_waited_for) {
     enum { A = 2, B = 1 };
     uint32_t half = slot_at(A, 0), counters = slot_at(A, 1), gone = slot_at(A, 2);
     test_tuning.apart_ms = 1000;
@@ -224,8 +222,7 @@ static void move_one(const struct subject *subject, const char *name, size_t to)
 
 /* Goal: of one limit the lease had moved when the source was killed, of the other one the counter. Two engines sell
  * both to the unit, and no more. */
-static void limits_whose_source_is_killed_are_not_oversold(void **state) {
-    (void)state;
+TEST(limits_whose_source_is_killed_are_not_oversold) {
     enum { A = 2, B = 4 };
     static const char *const moves[PARTS] = {"tw:lease:limited:%s:%s", "limited:%s:%s"};
     struct subject subjects[PARTS];
@@ -278,12 +275,7 @@ static void limits_whose_source_is_killed_are_not_oversold(void **state) {
 int main(void) {
     redis_server_require();
     redis_cluster_start(&cluster, CLUSTER_MASTERS, REPLICAS, cluster_server_options);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_source_killed_in_mid_move_is_held_and_never_doubled),
-        cmocka_unit_test(a_target_killed_in_mid_move_is_waited_for),
-        cmocka_unit_test(limits_whose_source_is_killed_are_not_oversold),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run();
     redis_cluster_destroy(&cluster);
     return failed;
 }

@@ -15,7 +15,6 @@ static struct {
 } load;
 
 static void *count(void *ctx) {
-    (void)ctx;
     while (!atomic_load(&load.stops)) {
         cluster_add_all(1);
         test_sleep_ms(5);
@@ -64,8 +63,7 @@ static int tags_between(uint32_t first, uint32_t last) {
 
 /* Goal: a node that joins is connected to once it has slots of the engine, and left alone once it is gone: no
  * descriptor stays, and nobody dials it any more. */
-static void a_node_joins_and_leaves_while_an_engine_counts(void **state) {
-    (void)state;
+TEST(a_node_joins_and_leaves_while_an_engine_counts) {
     enum { FIRST = 4000, LAST = 6999 }; /* of two masters */
     cluster_open_engine("joins", NULL);
     cluster_add_all(1);
@@ -96,8 +94,7 @@ static void a_node_joins_and_leaves_while_an_engine_counts(void **state) {
 }
 
 /* Goal: a master that was restarted at another port, with its data and its id, is found there. */
-static void a_master_comes_back_under_another_address(void **state) {
-    (void)state;
+TEST(a_master_comes_back_under_another_address) {
     cluster_open_engine("elsewhere", NULL);
     cluster_add_all(1);
     assert_status(tw_flush(rig.engine, 20000), TW_OK);
@@ -131,8 +128,7 @@ static void be_hosted(tw_options *options) {
 
 /* Goal: a forked child counts over connections of its own, and its parent's connections notice nothing; also where the
  * parent's sockets are in one epoll descriptor, which the child has inherited. */
-static void a_forked_child_counts_by_itself(void **state) {
-    (void)state;
+TEST(a_forked_child_counts_by_itself) {
     if (test_is_slow()) {
         test_leave_out(TEST_NO_FORK_HERE);
         return;
@@ -163,12 +159,7 @@ static void a_forked_child_counts_by_itself(void **state) {
 int main(void) {
     redis_server_require();
     redis_cluster_start(&cluster, CLUSTER_MASTERS, 0, cluster_server_options);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_node_joins_and_leaves_while_an_engine_counts),
-        cmocka_unit_test(a_master_comes_back_under_another_address),
-        cmocka_unit_test(a_forked_child_counts_by_itself),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run();
     redis_cluster_destroy(&cluster);
     return failed;
 }

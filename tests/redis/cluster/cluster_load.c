@@ -169,19 +169,16 @@ static void kill_a_master_whose_replica_lags(void) {
     test_sleep_ms(500); /* processes count after it */
 }
 
-static void nothing_is_lost_while_every_slot_moves(void **state) {
-    (void)state;
+TEST(nothing_is_lost_while_every_slot_moves) {
     run_load(move_everything);
 }
 
-static void nothing_is_lost_while_masters_are_killed(void **state) {
-    (void)state;
+TEST(nothing_is_lost_while_masters_are_killed) {
     run_load(kill_masters);
 }
 
 /* Goal: what the replica lacks is sent again by each process, once. */
-static void what_a_lagging_replica_lacks_is_sent_again(void **state) {
-    (void)state;
+TEST(what_a_lagging_replica_lacks_is_sent_again) {
     run_load(kill_a_master_whose_replica_lags);
     assert_true(atomic_load(&page->rollbacks) >= PROCESSES);
     assert_true(atomic_load(&page->replayed) > 0);
@@ -190,12 +187,7 @@ static void what_a_lagging_replica_lacks_is_sent_again(void **state) {
 int main(void) {
     page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     redis_cluster_start(&cluster, CLUSTER_MASTERS, REPLICAS, cluster_server_options);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_lost_while_every_slot_moves),
-        cmocka_unit_test(nothing_is_lost_while_masters_are_killed),
-        cmocka_unit_test(what_a_lagging_replica_lacks_is_sent_again),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run();
     redis_cluster_destroy(&cluster);
     return failed;
 }

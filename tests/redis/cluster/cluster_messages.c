@@ -21,7 +21,6 @@ static bool see(void *ctx, const tw_count *count) {
 
 static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
     struct closed *closed = ctx;
-    (void)end_ms;
     closed->flags = flags;
     closed->sum = closed->keys = 0;
     if (tw_each(family, start_ms, see, closed) != TW_OK) return false;
@@ -45,7 +44,6 @@ static bool was_closed(void *ctx) {
 }
 
 static bool names_are_gone(void *ctx) {
-    (void)ctx;
     for (size_t i = 0; i < CLUSTER_MASTERS; i++) {
         struct redis_server *server = redis_cluster_server(&cluster, i);
         if (redis_server_ask(server, "KEYS", "tw:names*", NULL)[0] != '\0') return false;
@@ -55,8 +53,7 @@ static bool names_are_gone(void *ctx) {
 }
 
 /* Goal: keys of two engines lie on all masters. One hook is called, once, with all of them; then no names are left. */
-static void one_engine_closes_a_window_of_all_masters(void **state) {
-    (void)state;
+TEST(one_engine_closes_a_window_of_all_masters) {
     static struct closed closed;
     tw_engine *engines[2];
     struct timespec now;
@@ -102,8 +99,7 @@ static bool all_show(void *ctx) {
 }
 
 /* Goal: the gauges of two engines, with keys on all masters, show the sum of both. */
-static void gauges_of_all_masters_show_the_sum(void **state) {
-    (void)state;
+TEST(gauges_of_all_masters_show_the_sum) {
     tw_engine *engines[2] = {open_engine(), open_engine()};
     tw_family *families[2];
     char key[16];
@@ -185,8 +181,7 @@ static bool have_elements(const struct redis_server *of, const char *count) {
 /* Goal: a flush waits also for distinct counts that it can collect only later, because their master was away when it
  * began. Method: that master comes back while another one has not replied yet, and stops again. If it lacks elements
  * then, the flush is not over when the other one has replied. */
-static void a_flush_waits_for_what_it_collects_late(void **state) {
-    (void)state;
+TEST(a_flush_waits_for_what_it_collects_late) {
     struct redis_server *slow = redis_cluster_server(&cluster, 0), *away = redis_cluster_server(&cluster, 1);
     tw_engine *engine = NULL;
     tw_family *family = open_sketches(&engine, "late", NULL);
@@ -221,8 +216,7 @@ static void a_flush_waits_for_what_it_collects_late(void **state) {
 }
 
 /* Goal: distinct counts that wait for a master that is away are named by on_lost when the engine closes. */
-static void what_waits_for_a_master_is_named_at_the_close(void **state) {
-    (void)state;
+TEST(what_waits_for_a_master_is_named_at_the_close) {
     struct redis_server *away = redis_cluster_server(&cluster, 1);
     struct lost lost = {0};
     tw_engine *engine = NULL;
@@ -244,13 +238,7 @@ static void what_waits_for_a_master_is_named_at_the_close(void **state) {
 int main(void) {
     redis_server_require();
     redis_cluster_start(&cluster, CLUSTER_MASTERS, 0, cluster_server_options);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_engine_closes_a_window_of_all_masters),
-        cmocka_unit_test(gauges_of_all_masters_show_the_sum),
-        cmocka_unit_test(a_flush_waits_for_what_it_collects_late),
-        cmocka_unit_test(what_waits_for_a_master_is_named_at_the_close),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run();
     redis_cluster_destroy(&cluster);
     return failed;
 }

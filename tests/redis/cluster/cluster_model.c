@@ -183,7 +183,6 @@ static void copy_names(void) {
 
 /* The tags' slots are the masters', one each. */
 static int begin(void **state) {
-    (void)state;
     static const struct twi_wire_limits limits = {.bytes_max = 8 << 20, .nodes_max = 1 << 19, .depth_max = 4};
     static const char *const options[] = {"--cluster-require-full-coverage", "no", NULL};
     char name[16];
@@ -205,7 +204,6 @@ static int begin(void **state) {
 }
 
 static int end(void **state) {
-    (void)state;
     for (size_t i = 0; i < NODES; i++) link_close(&both.links[i]);
     for (size_t i = 0; i < TAGS; i++) twi_bytes_free(&both.tags[i].sent);
     twi_reader_free(both.reader);
@@ -233,8 +231,7 @@ static void ask_batch(struct tag *tag) {
 
 /* Goal: the rows of cluster_facts.c in every mixture: batches and openings at the source, the target and elsewhere,
  * with ASKING and without, while some keys have moved, and after moves that were given up half-way. */
-static void the_model_answers_as_a_cluster_does(void **state) {
-    (void)state;
+TEST(the_model_answers_as_a_cluster_does) {
     for (uint64_t i = 0; i < test_scale(3000); i++) {
         struct tag *tag = &both.tags[test_prng_below(&both.prng, TAGS)];
         switch (test_prng_below(&both.prng, 16)) {
@@ -310,8 +307,7 @@ static void compare_maps(void) {
 
 /* Goal: a failover in the middle of a move: the new master knows nothing of the move, the target forgets whose the slot
  * was, the demoted one answers MOVED; and all of it once more when the former master is back. */
-static void a_failover_in_the_middle_of_a_move_is_answered_alike(void **state) {
-    (void)state;
+TEST(a_failover_in_the_middle_of_a_move_is_answered_alike) {
     struct tag *tag = &both.tags[0];
     if (redis_server_is_at_least(8, 0) && !both.model.keeps_moves) {
         test_leave_out("the model forgets as Redis 7 does, and Redis 8 remembers whose the slot was: install Redis 7");
@@ -349,9 +345,5 @@ int main(void) {
     if (!redis_server_is_at_least(7, 0))
         test_skip_program(
             "nodes of Redis 6 disagree for a while about owners of slots, the model never: install Redis 7");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_model_answers_as_a_cluster_does),
-        cmocka_unit_test(a_failover_in_the_middle_of_a_move_is_answered_alike),
-    };
-    return cmocka_run_group_tests(tests, begin, end);
+    return test_run_with(begin, end);
 }

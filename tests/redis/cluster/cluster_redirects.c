@@ -124,8 +124,7 @@ static void redirect_nothing(void) {
 
 /* Goal: while all nodes send everything away, each store follows six times and then asks at most ten times a second.
  * The map is asked for at most once a second. Then everything arrives once. */
-static void stores_that_are_sent_in_circles_slow_down(void **state) {
-    (void)state;
+TEST(stores_that_are_sent_in_circles_slow_down) {
     static const char *const circles[] = {
         "MOVED %u 127.0.0.1:%d",
         "ASK %u 127.0.0.1:%d",
@@ -163,8 +162,7 @@ static void stores_that_are_sent_in_circles_slow_down(void **state) {
 
 /* Goal: stores that were sent to a node that does not answer come back once the others say whose their slots are; and
  * the dead one is not dialled all the time. */
-static void stores_that_are_sent_to_a_dead_node_come_back(void **state) {
-    (void)state;
+TEST(stores_that_are_sent_to_a_dead_node_come_back) {
     char text[64];
     set_map(MAP("'127.0.0.1'"));
     open_engine("dead");
@@ -192,8 +190,7 @@ static void stores_that_are_sent_to_a_dead_node_come_back(void **state) {
 
 /* Goal: a host that is empty or null is the host that was asked. With no host, no slots or a map that contradicts
  * itself counts wait, and the seeds are asked less and less often. They arrive once a map says where. */
-static void maps_without_hosts_are_read_or_waited_for(void **state) {
-    (void)state;
+TEST(maps_without_hosts_are_read_or_waited_for) {
     static const struct {
         const char *name, *map;
         bool works;
@@ -255,8 +252,7 @@ static void begin_storm(struct storm *storm) {
 
 /* Goal: one answer in three sends counts and calls somewhere, right or wrong. Calls end by their deadline, and what
  * they were granted is what the real node has. */
-static void nothing_is_doubled_in_a_storm_of_redirects(void **state) {
-    (void)state;
+TEST(nothing_is_doubled_in_a_storm_of_redirects) {
     struct storm storm = {.count = 0};
     int64_t granted[KEYS] = {0}, longest_ms = 0, decided = 0;
     set_map(MAP("'127.0.0.1'"));
@@ -302,13 +298,7 @@ int main(void) {
     for (int i = 0; i < 2; i++) proxies[i] = proxy_start(redis_cluster_server(&cluster, 0), test_seed() + (uint64_t)i);
     dead = proxy_start(redis_cluster_server(&cluster, 0), test_seed());
     proxy_manner(dead, PROXY_REFUSE);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stores_that_are_sent_in_circles_slow_down),
-        cmocka_unit_test(stores_that_are_sent_to_a_dead_node_come_back),
-        cmocka_unit_test(maps_without_hosts_are_read_or_waited_for),
-        cmocka_unit_test(nothing_is_doubled_in_a_storm_of_redirects),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run();
     for (int i = 0; i < 2; i++) proxy_stop(proxies[i]);
     proxy_stop(dead);
     reply_end();

@@ -59,8 +59,7 @@ static void start_with(const char *reply, int bad_seeds, uint32_t timeout_ms) {
 
 /* Goal: two of three seeds know no master. They cost a call two short pauses, not the second that lies between two
  * refreshes of a map. */
-static void seeds_that_know_no_master_are_passed_over(void **state) {
-    (void)state;
+TEST(seeds_that_know_no_master_are_passed_over) {
     static const char *const replies[] = {
         "-ERR This instance has cluster support disabled\r\n",
         "-NOPERM this user has no permissions to run the 'cluster|slots' command\r\n",
@@ -72,18 +71,13 @@ static void seeds_that_know_no_master_are_passed_over(void **state) {
 }
 
 /* Goal: a seed greets, and stops in the middle of its answer. Half of the call's time is left for the other one. */
-static void a_seed_that_stops_in_its_answer_is_passed_over(void **state) {
-    (void)state;
+TEST(a_seed_that_stops_in_its_answer_is_passed_over) {
     start_with("*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n", 1, 3000);
 }
 
 int main(void) {
     redis_cluster_start(&cluster, CLUSTER_MASTERS, 0, cluster_server_options);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(seeds_that_know_no_master_are_passed_over),
-        cmocka_unit_test(a_seed_that_stops_in_its_answer_is_passed_over),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run();
     redis_cluster_destroy(&cluster);
     return failed;
 }

@@ -16,7 +16,6 @@ static struct scene {
 } scene;
 
 static int begin(void **state) {
-    (void)state;
     authority_make(&scene.authority);
     authority_make(&scene.next);
     scene.files = authority_issue(&scene.authority, "server", &(struct certificate_wish){.names = NAMES});
@@ -37,7 +36,6 @@ static int begin(void **state) {
 }
 
 static int end(void **state) {
-    (void)state;
     redis_cluster_destroy(&cluster);
     authority_destroy(&scene.authority);
     authority_destroy(&scene.next);
@@ -79,13 +77,11 @@ static int64_t keys_in_all(void) {
 }
 
 static bool has_line(void *ctx) {
-    (void)ctx;
     return atomic_load(&rig.lines.count) > 0;
 }
 
 /* Goal: certificates that do not name the address are refused, at every node, with a line that has both names. */
-static void a_certificate_of_another_name_is_refused(void **state) {
-    (void)state;
+TEST(a_certificate_of_another_name_is_refused) {
     tw_audit_report report;
     cluster_open_engine("refused", believe);
     cluster_add_all(1);
@@ -103,8 +99,7 @@ static void a_certificate_of_another_name_is_refused(void **state) {
 
 /* Goal: under their one name all nodes are verified, those too that only the map or a redirect has named. Counts, calls
  * that wait and an audit go through; a slot moves. */
-static void one_name_verifies_all_nodes(void **state) {
-    (void)state;
+TEST(one_name_verifies_all_nodes) {
     tw_audit_report report;
     tw_family *strict;
     tw_family_options options;
@@ -153,8 +148,7 @@ static void copy_file(const char *from, const char *to) {
 
 /* Goal: another authority takes over while an engine runs: at its next connects it trusts the new one, and counts
  * continue. Method: nodes read their new certificates, and end all connections. */
-static void a_new_authority_is_believed_at_the_next_connects(void **state) {
-    (void)state;
+TEST(a_new_authority_is_believed_at_the_next_connects) {
     cluster_open_engine("renewed", believe_under_one_name);
     cluster_add_all(1);
     assert_status(tw_flush(rig.engine, 20000), TW_OK);
@@ -182,10 +176,5 @@ static void a_new_authority_is_believed_at_the_next_connects(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_certificate_of_another_name_is_refused),
-        cmocka_unit_test(one_name_verifies_all_nodes),
-        cmocka_unit_test(a_new_authority_is_believed_at_the_next_connects),
-    };
-    return cmocka_run_group_tests(tests, begin, end);
+    return test_run_with(begin, end);
 }

@@ -59,7 +59,6 @@ static void take(int caller, int round) {
     tw_verdict verdict;
     tw_status status;
     char key[8];
-    (void)caller;
     snprintf(key, sizeof key, "k%d", round % 8);
     timed(STRICT, status = tw_acquire(page.families[STRICT], tw_str(key), 1, 1000000, &verdict),
           verdict.decided_by == TW_BY_REDIS);
@@ -73,7 +72,6 @@ static void be_first(int caller, int round) {
     bool first = false;
     tw_status status;
     char key[16];
-    (void)round;
     if (at == ONCE_MAX) return;
     snprintf(key, sizeof key, "once%d", at);
     timed(ONCE, status = tw_once(page.families[ONCE], tw_str(key), &first), status == TW_OK);
@@ -122,7 +120,6 @@ static void buy(int caller, int round) {
     char token[TW_TOKEN_SIZE];
     tw_status status;
     bool keeps = round % 2 == 0;
-    (void)caller;
     timed(RESERVE, status = tw_reserve(page.families[RESERVE], tw_str("sku"), 1, STOCK, 60000, tw_str(""), token, NULL),
           status == TW_OK || status == TW_DENIED);
     if (status != TW_OK) {
@@ -225,8 +222,7 @@ static void check_books(void) {
     assert_i64_equal(in_redis(COUNT, "k"), atomic_load(&page.counted));
 }
 
-static void calls_end_by_their_deadline_and_are_done_once(void **state) {
-    (void)state;
+TEST(calls_end_by_their_deadline_and_are_done_once) {
     pthread_t threads[KINDS * EACH];
     open_all();
     const char *name = name_of(COUNT, "k");
@@ -263,10 +259,7 @@ static void calls_end_by_their_deadline_and_are_done_once(void **state) {
 int main(void) {
     redis_server_require();
     redis_cluster_start(&cluster, MASTERS, 0, NULL);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_end_by_their_deadline_and_are_done_once),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run();
     redis_cluster_destroy(&cluster);
     return failed;
 }

@@ -50,8 +50,7 @@ static uint32_t hear_number(int fd) {
     return number;
 }
 
-static void every_name_lies_where_a_cluster_says(void **state) {
-    (void)state;
+TEST(every_name_lies_where_a_cluster_says) {
     static const char *const options[] = {"--cluster-enabled", "yes", NULL};
     static char out[ROUND * (NAME_BYTES + 60)];
     static uint32_t slots[ROUND];
@@ -80,8 +79,5 @@ static void every_name_lies_where_a_cluster_says(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_name_lies_where_a_cluster_says),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -37,8 +37,7 @@ static int64_t survivors_beside(const char *prefix, const char *command, const c
 
 /* Goal: a counter, and a key that only an opened store can hold, are left from before. Keys of waiting calls, of other
  * prefixes, and values that no counter has, are not. */
-static void only_what_may_be_left_of_before_counts(void **state) {
-    (void)state;
+TEST(only_what_may_be_left_of_before_counts) {
     static const struct {
         const char *prefix, *command, *key, *a, *b;
         int64_t survivors;
@@ -75,8 +74,7 @@ static void only_what_may_be_left_of_before_counts(void **state) {
 
 /* Goal: where the keys cannot be looked at, all of them may be left from before.
  * Method: a user without GETKEYSINSLOT, one without COUNTKEYSINSLOT, and more keys than are looked at. */
-static void keys_that_nobody_looks_at_all_count(void **state) {
-    (void)state;
+TEST(keys_that_nobody_looks_at_all_count) {
     static const char fill[] = "for i = 1, 1001 do redis.call('SET', KEYS[1] .. i, 'text') end";
     if (redis_server_is_at_least(7, 0)) { /* before, no single subcommand can be forbidden */
         redis_server_ask(node(), "ACL", "SETUSER", "default", "-cluster|getkeysinslot", NULL);
@@ -131,8 +129,7 @@ static void write_beside(const char *command, const char *a, const char *b) {
 
 /* Goal: a user's own hashes of texts that come into wiped slots before the engine keep nothing from being sent again.
  * A number that stands there may be an earlier counter, so nothing is doubled. */
-static void others_who_write_into_a_wiped_slot_first_do_no_harm(void **state) {
-    (void)state;
+TEST(others_who_write_into_a_wiped_slot_first_do_no_harm) {
     for (int are_numbers = 0; are_numbers < 2; are_numbers++) {
         cluster_open_engine(are_numbers ? "numbers" : "hashes", be_hosted);
         cluster_add_all(5);
@@ -155,12 +152,7 @@ int main(void) {
     static const char *const options[] = {"--save", "", NULL};
     redis_server_require();
     redis_cluster_start(&cluster, 1, 0, options);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_what_may_be_left_of_before_counts),
-        cmocka_unit_test(keys_that_nobody_looks_at_all_count),
-        cmocka_unit_test(others_who_write_into_a_wiped_slot_first_do_no_harm),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run();
     redis_cluster_destroy(&cluster);
     return failed;
 }

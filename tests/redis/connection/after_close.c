@@ -40,8 +40,7 @@ static void use_once(const char *url) {
 
 /* Goal: the ledger of an engine whose close was acknowledged in full ends within minutes, its entry in the marker after
  * a day; a hundred engines that came and went leave nothing else behind. */
-static void a_closed_engine_leaves_a_ledger_of_short_life(void **state) {
-    (void)state;
+TEST(a_closed_engine_leaves_a_ledger_of_short_life) {
     redis_server_start(&server, NULL);
     use_once(server.url);
     assert_i64_equal(redis_server_get(&server, "hits:a"), 7);
@@ -53,8 +52,7 @@ static void a_closed_engine_leaves_a_ledger_of_short_life(void **state) {
 }
 
 /* Goal: an engine that could not deliver all, and one that was killed, keep their ledgers for a day. */
-static void an_engine_that_owes_something_keeps_its_ledger(void **state) {
-    (void)state;
+TEST(an_engine_that_owes_something_keeps_its_ledger) {
     redis_server_start(&server, NULL);
     redis_server_ask(&server, "RPUSH", "hits:b", "x", NULL);
     tw_engine *engine = quick_engine(server.url, NULL);
@@ -88,8 +86,7 @@ static bool begins(const char *reply, const char *status) {
 
 /* Goal: late copies of an opening and of batches are refused while the ledger is there, and copies of batches also when
  * it is gone. */
-static void late_copies_after_a_close_count_nothing(void **state) {
-    (void)state;
+TEST(late_copies_after_a_close_count_nothing) {
     redis_server_start(&server, NULL);
     use_once(server.url);
     snprintf(ledger, sizeof ledger, "%s", redis_server_ask(&server, "KEYS", "tw:ledger:*", NULL));
@@ -115,8 +112,7 @@ static void late_copies_after_a_close_count_nothing(void **state) {
 /* Goal: a second life of an engine, such as a snapshot of its machine, that wakes up when the first one has closed and
  * its ledger is gone, does not send again what is there. What it cannot know is uncertain.
  * Method: an engine whose ledger ended as that of a closed one does. */
-static void a_second_life_after_the_close_counts_nothing_twice(void **state) {
-    (void)state;
+TEST(a_second_life_after_the_close_counts_nothing_twice) {
     redis_server_start(&server, NULL);
     struct lost lost = {0};
     tw_engine *engine = quick_engine(server.url, &lost);
@@ -135,11 +131,5 @@ static void a_second_life_after_the_close_counts_nothing_twice(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_closed_engine_leaves_a_ledger_of_short_life),
-        cmocka_unit_test(an_engine_that_owes_something_keeps_its_ledger),
-        cmocka_unit_test(late_copies_after_a_close_count_nothing),
-        cmocka_unit_test(a_second_life_after_the_close_counts_nothing_twice),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

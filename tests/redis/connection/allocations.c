@@ -213,19 +213,16 @@ static void fork_in_turns(bool shared) {
     redis_server_destroy(&server);
 }
 
-static void a_private_engine_is_forked_at_each_allocation_of_a_turn(void **state) {
-    (void)state;
+TEST(a_private_engine_is_forked_at_each_allocation_of_a_turn) {
     fork_in_turns(false);
 }
 
-static void a_shared_engine_is_forked_at_each_allocation_of_a_turn(void **state) {
-    (void)state;
+TEST(a_shared_engine_is_forked_at_each_allocation_of_a_turn) {
     fork_in_turns(true);
 }
 
 /* Goal: turns without memory do what they can, and the rest later: no count is lost, doubled or uncertain. */
-static void allocations_of_turns_fail(void **state) {
-    (void)state;
+TEST(allocations_of_turns_fail) {
     test_prng_seed(&prng, test_seed());
     for (int i = 0; i < 6; i++) {
         struct redis_server server;
@@ -251,10 +248,5 @@ int main(void) {
     test_skip_unshared();
     void *callers[CALLERS];
     (void)backtrace(callers, CALLERS); /* the first call allocates */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_private_engine_is_forked_at_each_allocation_of_a_turn),
-        cmocka_unit_test(a_shared_engine_is_forked_at_each_allocation_of_a_turn),
-        cmocka_unit_test(allocations_of_turns_fail),
-    };
-    return cmocka_run_group_tests_name("allocations", tests, NULL, NULL);
+    return test_run();
 }

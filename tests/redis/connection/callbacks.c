@@ -34,7 +34,6 @@ static void stand_at_loss(void *ctx, tw_family *family, tw_key key, int64_t star
 }
 
 static bool is_standing(void *ctx) {
-    (void)ctx;
     return atomic_load(&gate.standing) > 0;
 }
 
@@ -101,8 +100,7 @@ static void let_go(void) {
 }
 
 /* Goal: log_write that does not return delays no call, and no count is lost by it. */
-static void a_log_function_that_stands_holds_up_no_call(void **state) {
-    (void)state;
+TEST(a_log_function_that_stands_holds_up_no_call) {
     struct redis_server server;
     tw_options options;
     tw_engine *engine;
@@ -128,8 +126,7 @@ static void a_log_function_that_stands_holds_up_no_call(void **state) {
 }
 
 /* Goal: the same of on_lost. Method: Redis comes back when a window with counts is over. */
-static void a_loss_function_that_stands_holds_up_no_call(void **state) {
-    (void)state;
+TEST(a_loss_function_that_stands_holds_up_no_call) {
     struct redis_server server;
     tw_options options;
     tw_family_options short_lived;
@@ -165,9 +162,5 @@ static void a_loss_function_that_stands_holds_up_no_call(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_log_function_that_stands_holds_up_no_call),
-        cmocka_unit_test(a_loss_function_that_stands_holds_up_no_call),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

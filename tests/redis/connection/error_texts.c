@@ -8,7 +8,6 @@ static tw_engine *engine;
 static tw_family *hour, *strict;
 
 static int begin(void **state) {
-    (void)state;
     redis_server_start(&server, NULL);
     engine = quick_engine(server.url, NULL);
     hour = family_of(engine, "hour", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -22,7 +21,6 @@ static int begin(void **state) {
 }
 
 static int end(void **state) {
-    (void)state;
     (void)tw_close(engine, 2000);
     redis_server_destroy(&server);
     return 0;
@@ -34,8 +32,7 @@ static void assert_says(const char *begins, const char *holds) {
         fail_msg("\"%s\" is not \"%s...%s...\"", text, begins, holds);
 }
 
-static void what_redis_refuses_is_named_in_its_words(void **state) {
-    (void)state;
+TEST_WITH(what_redis_refuses_is_named_in_its_words, begin, end, NULL) {
     char token[TW_TOKEN_SIZE];
     redis_server_ask(&server, "CONFIG", "SET", "maxmemory", "1", NULL);
     assert_status(tw_lock(hour, tw_str("a"), 1000, token, NULL), TW_ERR_REDIS);
@@ -47,8 +44,7 @@ static void what_redis_refuses_is_named_in_its_words(void **state) {
     redis_server_ask(&server, "CONFIG", "SET", "maxmemory", "0", NULL);
 }
 
-static void what_is_gone_in_redis_is_told_apart(void **state) {
-    (void)state;
+TEST_WITH(what_is_gone_in_redis_is_told_apart, begin, end, NULL) {
     char token[TW_TOKEN_SIZE];
     tw_key key = tw_str("b"), nobody = tw_bytes("", 0);
     assert_status(tw_lock(hour, key, 60000, token, NULL), TW_OK);
@@ -67,8 +63,7 @@ static void what_is_gone_in_redis_is_told_apart(void **state) {
     assert_says("token: ", "");
 }
 
-static void a_flush_that_was_refused_in_part_says_so(void **state) {
-    (void)state;
+TEST_WITH(a_flush_that_was_refused_in_part_says_so, begin, end, NULL) {
     tw_family *endless = family_of(engine, "endless", TW_WINDOW_FOREVER, 0);
     redis_server_ask(&server, "RPUSH", "endless:list", "no number", NULL);
     assert_status(tw_add(endless, tw_str("list"), 1, NULL), TW_OK);
@@ -78,10 +73,5 @@ static void a_flush_that_was_refused_in_part_says_so(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_redis_refuses_is_named_in_its_words, begin, end),
-        cmocka_unit_test_setup_teardown(what_is_gone_in_redis_is_told_apart, begin, end),
-        cmocka_unit_test_setup_teardown(a_flush_that_was_refused_in_part_says_so, begin, end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -113,8 +113,7 @@ static void end(void) {
 /* ---- one descriptor ---------------------------------------------------------------------------------------------- */
 
 /* Goal: the descriptor has one number over fifty connections, and suffices for each of them. */
-static void one_number_over_fifty_connections(void **state) {
-    (void)state;
+TEST(one_number_over_fifty_connections) {
     redis_server_start_tcp(&rig.server, NULL);
     rig.proxy = proxy_start(&rig.server, 1);
     open_host(proxy_url(rig.proxy), NULL);
@@ -159,8 +158,7 @@ static void hole_close(struct hole *hole) {
 }
 
 /* Goal: while a connection is being made to a host that does not answer, the loop makes at most 20 turns a second. */
-static void a_host_that_does_not_answer_is_waited_for(void **state) {
-    (void)state;
+TEST(a_host_that_does_not_answer_is_waited_for) {
     struct hole hole;
     hole_make(&hole);
     open_host(hole.url, NULL);
@@ -174,7 +172,6 @@ static void a_host_that_does_not_answer_is_waited_for(void **state) {
 static _Atomic int answers;
 
 static void on_answer(tw_request *call) {
-    (void)call;
     answers++;
 }
 
@@ -189,8 +186,7 @@ static tw_family *strict_of(tw_engine *engine) {
 }
 
 /* Goal: the same while calls wait for that connection; each is answered when its time is over. */
-static void calls_that_wait_for_a_connection_let_the_loop_rest(void **state) {
-    (void)state;
+TEST(calls_that_wait_for_a_connection_let_the_loop_rest) {
     struct hole hole;
     static tw_request calls[20];
     int started = 0;
@@ -227,8 +223,7 @@ static bool is_answered(void) {
     return answers == 1;
 }
 
-static void a_call_of_another_thread_wakes_the_loop(void **state) {
-    (void)state;
+TEST(a_call_of_another_thread_wakes_the_loop) {
     pthread_t thread;
     redis_server_start(&rig.server, NULL);
     open_host(rig.server.url, NULL);
@@ -253,8 +248,7 @@ static bool has_sent_a_batch(void) {
 
 /* Goal: while a socket takes no more bytes the loop rests, and then continues. Method: a server that is stopped, and a
  * socket with room for a part of a batch. */
-static void a_full_socket_is_waited_for(void **state) {
-    (void)state;
+TEST(a_full_socket_is_waited_for) {
     char key[900];
     redis_server_start(&rig.server, NULL);
     is_small = true;
@@ -284,8 +278,7 @@ static void a_full_socket_is_waited_for(void **state) {
 /* Goal: a host that is told only of edges (EPOLLET) misses nothing. Every turn takes what is there, or tw_timeout_ms()
  * is 0. Method: so much work that turns end before it is done; a reply that were missed would be noticed after a minute
  * only. */
-static void a_host_that_is_told_of_edges_misses_nothing(void **state) {
-    (void)state;
+TEST(a_host_that_is_told_of_edges_misses_nothing) {
     struct epoll_event wanted = {.events = EPOLLIN | EPOLLET}, got;
     int loop = epoll_create1(EPOLL_CLOEXEC);
     char key[16];
@@ -317,8 +310,7 @@ static void a_host_that_is_told_of_edges_misses_nothing(void **state) {
 /* ---- forks ------------------------------------------------------------------------------------------------------- */
 
 /* Goal: a forked child has a separate descriptor, and parent and child continue with theirs. */
-static void a_child_waits_for_its_own(void **state) {
-    (void)state;
+TEST(a_child_waits_for_its_own) {
     redis_server_start(&rig.server, NULL);
     open_host(rig.server.url, NULL);
     turn_until(is_connected);
@@ -346,8 +338,7 @@ static void a_child_waits_for_its_own(void **state) {
 
 /* Goal: a child that has nothing to do with the engine does not make its parent's loop spin. It keeps copies of the
  * earlier sockets. */
-static void a_child_that_only_sleeps_does_not_disturb(void **state) {
-    (void)state;
+TEST(a_child_that_only_sleeps_does_not_disturb) {
     redis_server_start_tcp(&rig.server, NULL);
     rig.proxy = proxy_start(&rig.server, 1);
     open_host(proxy_url(rig.proxy), NULL);
@@ -375,8 +366,7 @@ static void name_url(char *url, size_t size, const char *scheme, int port) {
 
 /* Goal: opening waits for no name server, nor does any turn, and the loop rests meanwhile. When the server answers, the
  * engine connects. Closing does not wait for a look-up, either. */
-static void a_silent_name_server_holds_up_nobody(void **state) {
-    (void)state;
+TEST(a_silent_name_server_holds_up_nobody) {
     char url[64];
     redis_server_start_tcp(&rig.server, NULL);
     name_url(url, sizeof url, "redis://", rig.server.port);
@@ -402,8 +392,7 @@ static void a_silent_name_server_holds_up_nobody(void **state) {
 
 /* Goal: a name that nobody knows at the start, and that leads elsewhere later (a failover by the name server). The
  * engine follows, in both modes. */
-static void a_name_is_followed(void **state) {
-    (void)state;
+TEST(a_name_is_followed) {
     static const char *const other_address[] = {"--bind", "127.0.0.2", NULL};
     char url[64];
     redis_server_start_tcp(&rig.server, NULL);
@@ -429,8 +418,7 @@ static void a_name_is_followed(void **state) {
 }
 
 /* Goal: the nodes of a cluster are reached by name, too, where the host drives: the seed of the URL. */
-static void a_seed_of_a_cluster_is_looked_up(void **state) {
-    (void)state;
+TEST(a_seed_of_a_cluster_is_looked_up) {
     static struct redis_cluster cluster;
     char url[64];
     redis_cluster_start(&cluster, 1, 0, NULL);
@@ -445,19 +433,6 @@ static void a_seed_of_a_cluster_is_looked_up(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_number_over_fifty_connections),
-        cmocka_unit_test(a_host_that_does_not_answer_is_waited_for),
-        cmocka_unit_test(calls_that_wait_for_a_connection_let_the_loop_rest),
-        cmocka_unit_test(a_call_of_another_thread_wakes_the_loop),
-        cmocka_unit_test(a_full_socket_is_waited_for),
-        cmocka_unit_test(a_host_that_is_told_of_edges_misses_nothing),
-        cmocka_unit_test(a_child_waits_for_its_own),
-        cmocka_unit_test(a_child_that_only_sleeps_does_not_disturb),
-        cmocka_unit_test(a_silent_name_server_holds_up_nobody),
-        cmocka_unit_test(a_name_is_followed),
-        cmocka_unit_test(a_seed_of_a_cluster_is_looked_up),
-    };
     redis_server_require();
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

@@ -95,8 +95,7 @@ static void rogue_stop(struct rogue *rogue) {
 
 /* Goal: whatever the server sends, adds go on, the connection is dropped, another one is made, and a close ends (faults
  * 5, 6, 7, 9, 10). The simulator tests how soon, on its own clock. */
-static void a_rogue_server_costs_its_connection_and_no_more(void **state) {
-    (void)state;
+TEST(a_rogue_server_costs_its_connection_and_no_more) {
     for (enum manner manner = DRIPS; manner <= HANGS_UP; manner++) {
         struct rogue rogue;
         struct lost lost = {0};
@@ -120,8 +119,7 @@ static void a_rogue_server_costs_its_connection_and_no_more(void **state) {
 }
 
 /* Goal: a proxy that knows PING, and closes at INFO as twemproxy does, has a log line that says what to do. */
-static void a_proxy_that_closes_at_info_is_named(void **state) {
-    (void)state;
+TEST(a_proxy_that_closes_at_info_is_named) {
     struct rogue rogue;
     static struct log_lines lines;
     tw_options options;
@@ -148,8 +146,7 @@ static void assert_no_control(const char *text) {
 
 /* Goal: a server whose every reply would clear a terminal clears none: not in the log, in tw_stats, in the text of an
  * audit. */
-static void what_a_server_says_moves_no_terminal(void **state) {
-    (void)state;
+TEST(what_a_server_says_moves_no_terminal) {
     struct rogue rogue;
     static struct log_lines lines;
     tw_options options;
@@ -179,11 +176,4 @@ static void what_a_server_says_moves_no_terminal(void **state) {
     assert_no_control(text);
     assert_no_control(stats.last_error);
     assert_no_control(lines.text);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_rogue_server_costs_its_connection_and_no_more),
-                                       cmocka_unit_test(a_proxy_that_closes_at_info_is_named),
-                                       cmocka_unit_test(what_a_server_says_moves_no_terminal)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,6 @@ static struct shared {
 } * shared;
 
 static void on_answer(tw_request *call) {
-    (void)call;
     answered++;
 }
 
@@ -118,8 +117,7 @@ static double calls_of_a_turn(const char *url, int count) {
 
 /* Goal: an iteration takes the host's own wait, two numbers to wake it and to calm that, one send and at most two
  * receives, whether one call is under way or 256. */
-static void an_iteration_makes_a_bounded_number_of_system_calls(void **state) {
-    (void)state;
+TEST(an_iteration_makes_a_bounded_number_of_system_calls) {
     static const int counts[] = {1, 16, CALLS_MAX};
     char url[200];
     snprintf(url, sizeof url, "unix://%s", server.socket);
@@ -132,14 +130,11 @@ static void an_iteration_makes_a_bounded_number_of_system_calls(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_iteration_makes_a_bounded_number_of_system_calls),
-    };
     redis_server_require();
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(shared != MAP_FAILED);
     redis_server_start(&server, NULL);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run();
     redis_server_destroy(&server);
     return failed;
 }

@@ -34,8 +34,7 @@ static void one_fault(struct rig *rig, const struct proxy_order *order) {
 }
 
 /* Goal: a reply that is lost after the batch was executed costs one more sending, answered DUP (fault 1). */
-static void a_lost_reply_is_asked_for_again_and_answered_dup(void **state) {
-    (void)state;
+TEST(a_lost_reply_is_asked_for_again_and_answered_dup) {
     struct rig rig;
     static const enum proxy_fault faults[] = {PROXY_DROP_REPLY, PROXY_LOSE_REPLY, PROXY_RESET};
     rig_open(&rig, 150);
@@ -50,8 +49,7 @@ static void a_lost_reply_is_asked_for_again_and_answered_dup(void **state) {
 }
 
 /* Goal: a request that never arrived is sent again, unchanged, and then applied (fault 2). */
-static void a_lost_request_is_sent_again_and_answered_ok(void **state) {
-    (void)state;
+TEST(a_lost_request_is_sent_again_and_answered_ok) {
     struct rig rig;
     rig_open(&rig, 150);
     rig_add(&rig, 1);
@@ -116,14 +114,12 @@ static void cut_at_every_byte(enum proxy_fault fault) {
 }
 
 /* Goal: a request cut after its k-th byte, for every k, is executed not at all or once (fault 3). */
-static void a_request_cut_at_any_byte_counts_once(void **state) {
-    (void)state;
+TEST(a_request_cut_at_any_byte_counts_once) {
     cut_at_every_byte(PROXY_CUT_REQUEST);
 }
 
 /* Goal: a reply cut after its k-th byte, for every k, drops the connection, and the batch is sent again (fault 4). */
-static void a_reply_cut_at_any_byte_counts_once(void **state) {
-    (void)state;
+TEST(a_reply_cut_at_any_byte_counts_once) {
     cut_at_every_byte(PROXY_CUT_REPLY);
 }
 
@@ -134,8 +130,7 @@ static void a_reply_cut_at_any_byte_counts_once(void **state) {
  * not count, and on a busy machine that may be three quarters of the time. So 600 ms, and the 150 ms to read once more,
  * may last 3 s. The best of three tries; a quiet machine needs one. That the deadline is kept to a tenth where turns
  * come in time, tests/sim/outage/late_turns.c shows. */
-static void a_dripping_reply_has_one_deadline(void **state) {
-    (void)state;
+TEST(a_dripping_reply_has_one_deadline) {
     struct rig rig;
     int64_t best_ms = INT64_MAX;
     rig_open(&rig, 600);
@@ -166,8 +161,7 @@ static int64_t cpu_ms(void) {
 
 /* Goal: a server that resets every connection, or accepts and sends nothing, gets fewer and fewer tries, costs no adder
  * anything, and gets everything once it answers (faults 6, 7). */
-static void a_storm_of_resets_is_answered_by_backing_off(void **state) {
-    (void)state;
+TEST(a_storm_of_resets_is_answered_by_backing_off) {
     static const enum proxy_manner manners[] = {PROXY_REFUSE, PROXY_SILENT};
     for (size_t i = 0; i < 2; i++) {
         struct rig rig;
@@ -195,8 +189,7 @@ static void a_storm_of_resets_is_answered_by_backing_off(void **state) {
 /* ---- late, twice, unexpected, garbage ---------------------------------------------------------------------------- */
 
 /* Goal: a copy from a dead connection's buffer runs after the retry, and changes nothing (fault 8). */
-static void an_old_copy_that_runs_after_the_retry_counts_nothing(void **state) {
-    (void)state;
+TEST(an_old_copy_that_runs_after_the_retry_counts_nothing) {
     struct rig rig;
     rig_open(&rig, 200);
     rig_add(&rig, 1);
@@ -213,8 +206,7 @@ static void an_old_copy_that_runs_after_the_retry_counts_nothing(void **state) {
 }
 
 /* Goal: two replies to one request, or replies without a request, end the connection, and count nothing (fault 9). */
-static void unexpected_replies_end_the_connection(void **state) {
-    (void)state;
+TEST(unexpected_replies_end_the_connection) {
     static const char *const words[] = {
         "+OK\r\n", ">2\r\n$4\r\npush\r\n$1\r\nx\r\n",
         "*8\r\n$2\r\nOK\r\n:1\r\n$1\r\n9\r\n$0\r\n\r\n$1\r\n0\r\n$1\r\n0\r\n:1\r\n:0\r\n"};
@@ -239,8 +231,7 @@ static void unexpected_replies_end_the_connection(void **state) {
 
 /* Goal: bytes that are no reply end the connection at once or at the deadline; no crash, no leak of memory, no count
  * (fault 10). */
-static void garbage_in_place_of_an_answer_is_survived(void **state) {
-    (void)state;
+TEST(garbage_in_place_of_an_answer_is_survived) {
     char deep[4001];
     for (size_t i = 0; i < 1000; i++) memcpy(deep + 4 * i, "*1\r\n", 5);
     const char *const garbage[] = {
@@ -280,8 +271,7 @@ static void garbage_in_place_of_an_answer_is_survived(void **state) {
 
 /* Goal: each error that means "nothing was applied" only delays its batch; each other one drops the connection (faults
  * 24, 25, 38). Method: the proxy sends the error in place of an execution; then the same batch is applied. */
-static void every_refusal_delays_and_doubles_nothing(void **state) {
-    (void)state;
+TEST(every_refusal_delays_and_doubles_nothing) {
     static const struct {
         const char *text;
         int64_t drops;
@@ -321,8 +311,7 @@ static void every_refusal_delays_and_doubles_nothing(void **state) {
 /* ---- scripts and pipelines --------------------------------------------------------------------------------------- */
 
 /* Goal: SCRIPT FLUSH at any time costs one sending with the script's text (fault 11). */
-static void a_flushed_script_costs_one_eval(void **state) {
-    (void)state;
+TEST(a_flushed_script_costs_one_eval) {
     struct rig rig;
     rig_open(&rig, 10000); /* no deadline passes here, however busy the machine */
     rig_add(&rig, 1);
@@ -349,8 +338,7 @@ static void add_many(struct rig *rig, int keys) {
 /* Goal: NOSCRIPT in the middle of a pipeline: that batch is sent again with the script's text, later batches follow in
  * their order, and none counts twice (fault 12). Method: 4000 keys are four batches in flight; scripts vanish before
  * each in turn. */
-static void noscript_within_a_pipeline_keeps_the_order(void **state) {
-    (void)state;
+TEST(noscript_within_a_pipeline_keeps_the_order) {
     struct rig rig;
     rig_open(&rig, 10000);
     add_many(&rig, 4000);
@@ -371,8 +359,7 @@ static void noscript_within_a_pipeline_keeps_the_order(void **state) {
 
 /* Goal: increments made while a batch's outcome is unknown change nothing in it and go with the next one (fault 56).
  * Method: silence in place of a reply; a thousand adds meanwhile; the next sending must be byte for byte the same. */
-static void a_batch_of_unknown_fate_stays_as_it_was_frozen(void **state) {
-    (void)state;
+TEST(a_batch_of_unknown_fate_stays_as_it_was_frozen) {
     struct rig rig;
     rig_open(&rig, 200);
     rig_add(&rig, 1);
@@ -397,8 +384,7 @@ static void a_batch_of_unknown_fate_stays_as_it_was_frozen(void **state) {
 /* Goal: two engines under one identity are detected and reported, and one takes another identity; no unit is counted
  * twice (fault 58). Method: both are open; then the proxy makes the second one's batches name the first one's
  * ledger. */
-static void two_engines_under_one_identity_are_found_out(void **state) {
-    (void)state;
+TEST(two_engines_under_one_identity_are_found_out) {
     struct rig a, b;
     rig_open(&a, 500);
     rig_open(&b, 500);
@@ -433,21 +419,5 @@ static void two_engines_under_one_identity_are_found_out(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_lost_reply_is_asked_for_again_and_answered_dup),
-        cmocka_unit_test(a_lost_request_is_sent_again_and_answered_ok),
-        cmocka_unit_test(a_request_cut_at_any_byte_counts_once),
-        cmocka_unit_test(a_reply_cut_at_any_byte_counts_once),
-        cmocka_unit_test(a_dripping_reply_has_one_deadline),
-        cmocka_unit_test(a_storm_of_resets_is_answered_by_backing_off),
-        cmocka_unit_test(an_old_copy_that_runs_after_the_retry_counts_nothing),
-        cmocka_unit_test(unexpected_replies_end_the_connection),
-        cmocka_unit_test(garbage_in_place_of_an_answer_is_survived),
-        cmocka_unit_test(every_refusal_delays_and_doubles_nothing),
-        cmocka_unit_test(a_flushed_script_costs_one_eval),
-        cmocka_unit_test(noscript_within_a_pipeline_keeps_the_order),
-        cmocka_unit_test(a_batch_of_unknown_fate_stays_as_it_was_frozen),
-        cmocka_unit_test(two_engines_under_one_identity_are_found_out),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

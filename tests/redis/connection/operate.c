@@ -117,8 +117,7 @@ static void wait_count(struct redis_server *server, int64_t count) {
 
 /* Goal: living engines send their own parts again, and nobody has to do anything; the part of a process that has ended
  * is gone. */
-static void redis_was_wiped(void **state) {
-    (void)state;
+TEST(redis_was_wiped) {
     struct redis_server server;
     struct node a, b, ended;
     redis_server_start(&server, NULL);
@@ -147,8 +146,7 @@ static bool has_restored(void *ctx) {
 
 /* Goal: the same when the server is killed and comes back with nothing. It might be another server, which passes: so
  * the engine tells it nothing for some seconds, and shows that it is not connected. */
-static void redis_came_back_empty(void **state) {
-    (void)state;
+TEST(redis_came_back_empty) {
     struct redis_server server;
     struct node node;
     redis_server_start(&server, NULL);
@@ -175,8 +173,7 @@ static bool follows(void *ctx) {
 }
 
 /* Goal: what a replica that lagged lacks is sent again by itself. Method: 20 batches that it never saw. */
-static void a_replica_was_promoted(void **state) {
-    (void)state;
+TEST(a_replica_was_promoted) {
     struct redis_server master, replica;
     struct node node;
     char port[16];
@@ -218,8 +215,7 @@ static bool has_refusal(void *ctx) {
 }
 
 /* Goal: a Redis that is full takes nothing and loses nothing; with more memory all of it is there, once. */
-static void the_memory_of_redis_is_full(void **state) {
-    (void)state;
+TEST(the_memory_of_redis_is_full) {
     struct redis_server server;
     struct node node;
     redis_server_start(&server, NULL);
@@ -250,8 +246,7 @@ static bool has_warned(void *ctx) {
 }
 
 /* Goal: an engine that is full counts known keys on, and puts new ones into the overflow counter: none is dropped. */
-static void the_memory_of_an_engine_is_full(void **state) {
-    (void)state;
+TEST(the_memory_of_an_engine_is_full) {
     struct node node = {.lines = {.text = ""}};
     tw_options options;
     tw_reading reading;
@@ -313,8 +308,7 @@ static void find_instance(struct redis_server *server, char instance[33]) {
 
 /* Goal: the others sell all but the dead engine's units, say how many are stranded, and sell these once they are freed
  * by hand; nothing is sold twice. */
-static void a_node_died_with_leases(void **state) {
-    (void)state;
+TEST(a_node_died_with_leases) {
     struct redis_server server;
     struct dead dead = {.units = 0};
     char login[200];
@@ -366,8 +360,7 @@ static bool has_sold(void *server) {
 
 /* Goal: what an engine sold just before it died, and had not yet reported, is among the stranded units; the page's
  * subtraction finds it, before anybody reclaims. */
-static void a_node_died_right_after_a_sale(void **state) {
-    (void)state;
+TEST(a_node_died_right_after_a_sale) {
     struct redis_server server;
     struct unreported found = {.server = &server};
     char login[200];
@@ -394,8 +387,7 @@ static bool is_away(void *ctx) {
 }
 
 /* Goal: while Redis does not answer the figures say so, and counting goes on; afterwards all is there. */
-static void counts_are_late(void **state) {
-    (void)state;
+TEST(counts_are_late) {
     struct redis_server server;
     struct node node;
     redis_server_start(&server, NULL);
@@ -419,15 +411,5 @@ static void counts_are_late(void **state) {
 int main(void) {
     redis_server_require();
     test_read_source("docs/OPERATE.md", page, sizeof page);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(redis_was_wiped),
-        cmocka_unit_test(redis_came_back_empty),
-        cmocka_unit_test(a_replica_was_promoted),
-        cmocka_unit_test(the_memory_of_redis_is_full),
-        cmocka_unit_test(the_memory_of_an_engine_is_full),
-        cmocka_unit_test(a_node_died_with_leases),
-        cmocka_unit_test(a_node_died_right_after_a_sale),
-        cmocka_unit_test(counts_are_late),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

@@ -18,7 +18,6 @@ static const unsigned char masked[SECRET_BYTES + 1] =
     "\xb5\xeb\xe8\xf8\xc5\xb3\xf0\xf9\xc9\xe7\xcb\xf0\xe1\xd5\xee\xc1\xf2\xec\xb6\xb3";
 
 static int unmask(void *ctx, char *out, size_t size) {
-    (void)ctx;
     assert_true(size > SECRET_BYTES);
     for (size_t i = 0; i < SECRET_BYTES; i++) out[i] = (char)(masked[i] & 127);
     out[SECRET_BYTES] = '\0';
@@ -106,8 +105,7 @@ static tw_engine *count_one(tw_options *options) {
 }
 
 /* Goal: of a password from the hook nothing is left when it was sent, while the engine lives and works. */
-static void a_password_from_the_hook_is_gone_once_it_was_sent(void **state) {
-    (void)state;
+TEST(a_password_from_the_hook_is_gone_once_it_was_sent) {
     struct redis_server server;
     tw_options options;
     start_with_secret(&server);
@@ -122,8 +120,7 @@ static void a_password_from_the_hook_is_gone_once_it_was_sent(void **state) {
 }
 
 /* Goal: a password of the URL is there as long as the engine, and no longer. */
-static void a_password_of_the_url_ends_with_the_engine(void **state) {
-    (void)state;
+TEST(a_password_of_the_url_ends_with_the_engine) {
     struct redis_server server;
     tw_options options;
     char url[256], secret[SECRET_BYTES + 1];
@@ -142,7 +139,5 @@ static void a_password_of_the_url_ends_with_the_engine(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_password_from_the_hook_is_gone_once_it_was_sent),
-                                       cmocka_unit_test(a_password_of_the_url_ends_with_the_engine)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -104,7 +104,7 @@ static void check_one(struct redis_server *server, const struct permission *perm
 
 /* Goal: NOPERM on each command in turn: a clear line where it matters, nothing lost, nothing twice (fault 26). Method:
  * every fourth command of the table, beginning with the part's number. */
-static void each_missing_permission_is_named_and_nothing_is_lost(void **state) {
+TEST_EACH(each_missing_permission_is_named_and_nothing_is_lost, 0, 1, 2, 3) {
     size_t part = (size_t)(uintptr_t)*state;
     struct redis_server server;
     redis_server_start(&server, NULL);
@@ -117,8 +117,7 @@ static void each_missing_permission_is_named_and_nothing_is_lost(void **state) {
 
 /* Goal: a batch is executed, its key becomes something else, and the batch is sent again. It is not counted again when
  * the key is repaired: DUP of a key that cannot be read is no refusal. */
-static void what_a_dup_cannot_read_is_not_counted_again(void **state) {
-    (void)state;
+TEST(what_a_dup_cannot_read_is_not_counted_again) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     make_user(&server);
@@ -161,7 +160,6 @@ static bool stock_works(tw_engine *engine, int64_t within_ms) {
     tw_family *family = family_of(engine, "st", TW_WINDOW_FOREVER, 0);
     char token[TW_TOKEN_SIZE];
     tw_key key = tw_str("k"), buyer = tw_str("b"), anybody = tw_str("");
-    (void)within_ms;
     bool works = tw_reserve(family, key, 3, 10, 60000, buyer, token, NULL) == TW_OK;
     works = works && tw_reserve(family, key, 1, 10, 60000, buyer, token, NULL) == TW_DENIED;
     works = works && tw_reserve(family, key, 1, 10, 60000, tw_str("c"), token, NULL) == TW_OK;
@@ -177,7 +175,6 @@ static bool stock_works(tw_engine *engine, int64_t within_ms) {
 static bool holds_work(tw_engine *engine, int64_t within_ms) {
     tw_family_options options;
     tw_family *family;
-    (void)within_ms;
     tw_family_options_init(&options);
     options.name = "jobs";
     options.window = TW_WINDOW_FOREVER;
@@ -214,7 +211,6 @@ static bool strict_limits_work(tw_engine *engine, int64_t within_ms) {
     tw_family_options options;
     tw_family *family;
     tw_verdict verdict = {0};
-    (void)within_ms;
     tw_family_options_init(&options);
     options.name = "strict";
     options.window = TW_WINDOW_FOREVER;
@@ -235,19 +231,16 @@ static bool shape_works(tw_engine *engine, uint32_t shape, const char *name) {
 }
 
 static bool hashes_work(tw_engine *engine, int64_t within_ms) {
-    (void)within_ms;
     return shape_works(engine, TW_REDIS_HASH, "article");
 }
 
 static bool sorted_sets_work(tw_engine *engine, int64_t within_ms) {
-    (void)within_ms;
     return shape_works(engine, TW_REDIS_ZSET, "ranking");
 }
 
 static struct redis_server *current_server; /* of the feature that is tested */
 
 static bool see_total(void *ctx, tw_key name, int64_t total) {
-    (void)name;
     *(int64_t *)ctx += total;
     return true;
 }
@@ -262,7 +255,6 @@ static tw_family *family_shaped(tw_engine *engine, const char *name, uint32_t sh
 static bool fields_are_read(tw_engine *engine, int64_t within_ms) {
     tw_family *family = family_shaped(engine, "article", TW_REDIS_HASH);
     int64_t sum = 0;
-    (void)within_ms;
     redis_server_ask(current_server, "HSET", "acl:article:s", "x", "5", NULL);
     return tw_fetch_fields(family, tw_str("s"), TW_NOW, 5000, see_total, &sum) == TW_OK && sum == 5;
 }
@@ -270,7 +262,6 @@ static bool fields_are_read(tw_engine *engine, int64_t within_ms) {
 static bool rankings_are_read(tw_engine *engine, int64_t within_ms) {
     tw_family *family = family_shaped(engine, "ranking", TW_REDIS_ZSET);
     int64_t sum = 0, rank = -7;
-    (void)within_ms;
     redis_server_ask(current_server, "ZADD", "acl:ranking", "5", "m", NULL);
     return tw_fetch_top(family, TW_NOW, 10, 5000, see_total, &sum) == TW_OK && sum == 5 &&
            tw_fetch_rank(family, tw_str("m"), TW_NOW, 5000, &rank, NULL) == TW_OK && rank == 0;
@@ -324,8 +315,8 @@ static bool is_spare(const struct feature *feature, const char *command) {
 
 /* Goal: for each feature the permissions in docs/KEYS.md suffice; without any one of them the engine reports it or does
  * less, as that page says. */
-static void each_feature_needs_what_the_manual_says(void **state) {
-    const struct feature *feature = *state;
+TEST_EACH(each_feature_needs_what_the_manual_says, 0, 1, 2, 3, 4, 5, 6, 7) {
+    const struct feature *feature = &features[(uintptr_t)*state];
     struct redis_server server;
     static struct log_lines lines;
     char words[128], *rest = words;
@@ -362,7 +353,6 @@ static bool add_view(void *ctx, const tw_count *count) {
 static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
     struct closed *closed = ctx;
     int64_t sum = 0;
-    (void)end_ms;
     if (tw_each(family, start_ms, add_view, &sum) != TW_OK) return false;
     atomic_store(&closed->flags, flags);
     atomic_store(&closed->sum, sum);
@@ -391,8 +381,7 @@ static tw_family *family_closed_once(tw_engine *engine, struct closed *closed) {
 
 /* Goal: the permissions in docs/KEYS.md suffice for TW_CLOSED_BY_ONE. Without them one line says so, and each engine
  * closes with what it knows. */
-static void closing_by_one_needs_what_the_manual_names(void **state) {
-    (void)state;
+TEST(closing_by_one_needs_what_the_manual_names) {
     test_tuning.closing_wait_ms = 3000;
     for (int permitted = 0; permitted < 2; permitted++) {
         struct redis_server server;
@@ -432,21 +421,5 @@ static void closing_by_one_needs_what_the_manual_names(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(each_missing_permission_is_named_and_nothing_is_lost, (void *)0),
-        cmocka_unit_test_prestate(each_missing_permission_is_named_and_nothing_is_lost, (void *)1),
-        cmocka_unit_test_prestate(each_missing_permission_is_named_and_nothing_is_lost, (void *)2),
-        cmocka_unit_test_prestate(each_missing_permission_is_named_and_nothing_is_lost, (void *)3),
-        cmocka_unit_test_prestate(each_feature_needs_what_the_manual_says, &features[0]),
-        cmocka_unit_test_prestate(each_feature_needs_what_the_manual_says, &features[1]),
-        cmocka_unit_test_prestate(each_feature_needs_what_the_manual_says, &features[2]),
-        cmocka_unit_test_prestate(each_feature_needs_what_the_manual_says, &features[3]),
-        cmocka_unit_test_prestate(each_feature_needs_what_the_manual_says, &features[4]),
-        cmocka_unit_test_prestate(each_feature_needs_what_the_manual_says, &features[5]),
-        cmocka_unit_test_prestate(each_feature_needs_what_the_manual_says, &features[6]),
-        cmocka_unit_test_prestate(each_feature_needs_what_the_manual_says, &features[7]),
-        cmocka_unit_test(what_a_dup_cannot_read_is_not_counted_again),
-        cmocka_unit_test(closing_by_one_needs_what_the_manual_names),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

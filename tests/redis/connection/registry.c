@@ -25,8 +25,7 @@ static bool learns_of(tw_engine *engine, int64_t live, uint32_t ms) {
 }
 
 /* Goal: each engine learns of the others with its next heartbeat; scripts that Redis forgot are sent again. */
-static void engines_learn_how_many_they_are(void **state) {
-    (void)state;
+TEST(engines_learn_how_many_they_are) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *a = quick_engine(server.url, NULL);
@@ -46,8 +45,7 @@ static void engines_learn_how_many_they_are(void **state) {
 }
 
 /* Goal: a killed process is no longer counted once its heartbeat is too old. Method: kill -9 of a child. */
-static void a_killed_engine_is_counted_no_more(void **state) {
-    (void)state;
+TEST(a_killed_engine_is_counted_no_more) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     pid_t child = test_fork();
@@ -67,8 +65,7 @@ static void a_killed_engine_is_counted_no_more(void **state) {
 
 /* Goal: a registry that cannot be written is reported once, and nothing else suffers. Method: its key holds another
  * type. */
-static void a_registry_that_cannot_be_written_harms_nothing(void **state) {
-    (void)state;
+TEST(a_registry_that_cannot_be_written_harms_nothing) {
     struct redis_server server;
     struct log_lines lines = {.text = ""};
     tw_options options;
@@ -100,7 +97,6 @@ static int64_t clock_reads;
 
 static int64_t read_counted(void *ctx, int kind) {
     struct timespec now;
-    (void)ctx;
     clock_reads++;
     (void)clock_gettime(kind == TW_CLOCK_WALL ? CLOCK_REALTIME : CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
@@ -108,8 +104,7 @@ static int64_t read_counted(void *ctx, int kind) {
 
 /* Goal: an engine that closes has left the registry, which then requests no more turns: tw_close() sleeps while it
  * waits for Redis. Method: a key of a wrong type is refused until the time is over; each turn reads the clock. */
-static void an_engine_that_has_left_makes_few_turns(void **state) {
-    (void)state;
+TEST(an_engine_that_has_left_makes_few_turns) {
     struct redis_server server;
     tw_options options;
     tw_engine *engine;
@@ -130,11 +125,5 @@ static void an_engine_that_has_left_makes_few_turns(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(engines_learn_how_many_they_are),
-        cmocka_unit_test(a_killed_engine_is_counted_no_more),
-        cmocka_unit_test(a_registry_that_cannot_be_written_harms_nothing),
-        cmocka_unit_test(an_engine_that_has_left_makes_few_turns),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

@@ -96,8 +96,7 @@ static int64_t units_of(int reason) {
 
 /* Goal: the master is found through sentinels, and after a failover with a replica in sync the sums are exact: each
  * count is in Redis once (P2). Calls that wait, and audits, find the new master, too. */
-static void a_failover_with_a_replica_in_sync_is_exact(void **state) {
-    (void)state;
+TEST(a_failover_with_a_replica_in_sync_is_exact) {
     tw_audit_options audit;
     tw_audit_report report;
     begin("synced", 1);
@@ -123,8 +122,7 @@ static void a_failover_with_a_replica_in_sync_is_exact(void **state) {
 
 /* Goal: without wait_replicas, too, what a failover loses is sent again as far as the replay window reaches, and what
  * is not made good is reported: Redis has what was added, but for what was reported as lost or uncertain. */
-static void what_a_failover_loses_is_made_good_or_reported(void **state) {
-    (void)state;
+TEST(what_a_failover_loses_is_made_good_or_reported) {
     begin("behind", 0);
     for (uint64_t round = 0; round < rounds(); round++) {
         fail_over_under_load();
@@ -139,8 +137,7 @@ static void what_a_failover_loses_is_made_good_or_reported(void **state) {
 
 /* Goal: an engine without a thread finds the master, too, by tw_fd() and tw_timeout_ms() alone, and without turning in
  * between: a busy loop would make thousands of turns. One of the sentinels is given by name. */
-static void a_host_driven_engine_finds_the_master(void **state) {
-    (void)state;
+TEST(a_host_driven_engine_finds_the_master) {
     tw_options options;
     tw_engine *engine;
     tw_reading reading;
@@ -181,8 +178,7 @@ static void assert_one_line(struct log_lines *lines) {
 }
 
 /* Goal: a refused login of the sentinels is an outage with one line, without the password. */
-static void a_refused_login_of_the_sentinels_is_an_outage_of_one_line(void **state) {
-    (void)state;
+TEST(a_refused_login_of_the_sentinels_is_an_outage_of_one_line) {
     tw_options options;
     struct log_lines lines = {0};
     tw_engine *engine;
@@ -204,8 +200,7 @@ static void a_refused_login_of_the_sentinels_is_an_outage_of_one_line(void **sta
 }
 
 /* Goal: a name that no sentinel knows is an outage with one line that says so; counting goes on. */
-static void an_unknown_name_is_an_outage_of_one_line(void **state) {
-    (void)state;
+TEST(an_unknown_name_is_an_outage_of_one_line) {
     tw_options options;
     char url[300];
     struct log_lines lines = {0};
@@ -224,25 +219,16 @@ static void an_unknown_name_is_an_outage_of_one_line(void **state) {
 }
 
 static int stage_up(void **state) {
-    (void)state;
     stage_begin(&stage);
     return 0;
 }
 
 static int stage_down(void **state) {
-    (void)state;
     stage_end(&stage);
     return 0;
 }
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_unknown_name_is_an_outage_of_one_line),
-        cmocka_unit_test(a_host_driven_engine_finds_the_master),
-        cmocka_unit_test(a_refused_login_of_the_sentinels_is_an_outage_of_one_line),
-        cmocka_unit_test(a_failover_with_a_replica_in_sync_is_exact),
-        cmocka_unit_test(what_a_failover_loses_is_made_good_or_reported),
-    };
-    return cmocka_run_group_tests(tests, stage_up, stage_down);
+    return test_run_with(stage_up, stage_down);
 }

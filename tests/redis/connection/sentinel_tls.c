@@ -31,7 +31,6 @@ static bool start_sentinel(void) {
 }
 
 static int scene_begin(void **state) {
-    (void)state;
     authority_make(&scene.authority);
     authority_make(&scene.stranger);
     scene.files = authority_issue(&scene.authority, "server", &(struct certificate_wish){0});
@@ -52,7 +51,6 @@ static int scene_begin(void **state) {
 }
 
 static int scene_end(void **state) {
-    (void)state;
     redis_server_destroy(&scene.sentinel);
     redis_server_destroy(&scene.master);
     authority_destroy(&scene.authority);
@@ -71,8 +69,7 @@ static tw_engine *open_with(const char *ca_file, struct log_lines *lines) {
     return engine;
 }
 
-static void the_master_is_found_and_counted_in_over_tls(void **state) {
-    (void)state;
+TEST(the_master_is_found_and_counted_in_over_tls) {
     struct log_lines lines = {0};
     tw_engine *engine = open_with(scene.authority.ca_file, &lines);
     tw_family *family = family_of(engine, "f", TW_WINDOW_FOREVER, 0);
@@ -84,8 +81,7 @@ static void the_master_is_found_and_counted_in_over_tls(void **state) {
 }
 
 /* Goal: a sentinel that cannot be verified is not trusted: nothing reaches a server that it could name. */
-static void a_sentinel_that_cannot_be_verified_is_not_believed(void **state) {
-    (void)state;
+TEST(a_sentinel_that_cannot_be_verified_is_not_believed) {
     struct log_lines lines = {0};
     tw_engine *engine = open_with(scene.stranger.ca_file, &lines);
     tw_family *family = family_of(engine, "g", TW_WINDOW_FOREVER, 0);
@@ -99,9 +95,5 @@ static void a_sentinel_that_cannot_be_verified_is_not_believed(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_master_is_found_and_counted_in_over_tls),
-        cmocka_unit_test(a_sentinel_that_cannot_be_verified_is_not_believed),
-    };
-    return cmocka_run_group_tests(tests, scene_begin, scene_end);
+    return test_run_with(scene_begin, scene_end);
 }

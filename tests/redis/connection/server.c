@@ -6,8 +6,7 @@
 
 /* Goal: a test can rely on start, command, stop and kill. Method: write, restart with and without an append-only
  * file. */
-static void a_server_answers_over_its_socket(void **state) {
-    (void)state;
+TEST(a_server_answers_over_its_socket) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     assert_string_equal(redis_server_ask(&server, "SET", "a", "41", NULL), "OK");
@@ -20,8 +19,7 @@ static void a_server_answers_over_its_socket(void **state) {
     redis_server_destroy(&server);
 }
 
-static void what_an_append_only_file_holds_survives_a_kill(void **state) {
-    (void)state;
+TEST(what_an_append_only_file_holds_survives_a_kill) {
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
     struct redis_server server;
     redis_server_start_tcp(&server, durable);
@@ -35,8 +33,7 @@ static void what_an_append_only_file_holds_survives_a_kill(void **state) {
     assert_int_equal(access(server.socket, F_OK), -1);
 }
 
-static void without_one_a_restart_forgets(void **state) {
-    (void)state;
+TEST(without_one_a_restart_forgets) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     redis_server_ask(&server, "SET", "a", "7", NULL);
@@ -47,10 +44,5 @@ static void without_one_a_restart_forgets(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_server_answers_over_its_socket),
-        cmocka_unit_test(what_an_append_only_file_holds_survives_a_kill),
-        cmocka_unit_test(without_one_a_restart_forgets),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -39,8 +39,7 @@ static struct log_lines lines_of(struct redis_server *server, bool takes_writes)
 
 /* Goal: each finding is one line, at the first of several connections only; a sound server gets none. Method: eviction
  * policies, an append-only file that may be cut, and both at once; a replica, which is not used: one line an outage. */
-static void each_finding_is_one_line_once(void **state) {
-    (void)state;
+TEST(each_finding_is_one_line_once) {
     static const char *const durable[] = {"--appendonly", "yes", NULL};
     static const char *const policies[] = {"allkeys-lru", "volatile-ttl"};
     struct redis_server server;
@@ -77,8 +76,7 @@ static void each_finding_is_one_line_once(void **state) {
 /* Goal: a refusal of Redis is one line an outage, not one a try. Method: a wrong password, tried for longer than the
  * time for which a repeated line is left out, each flush trying again; then it is right for a while, and wrong
  * again. */
-static void what_is_refused_is_one_line_an_outage(void **state) {
-    (void)state;
+TEST(what_is_refused_is_one_line_an_outage) {
     struct redis_server server;
     struct log_lines lines = {.text = ""};
     tw_options options;
@@ -111,8 +109,7 @@ static void what_is_refused_is_one_line_an_outage(void **state) {
  * That is no wipe: what the counters contributed is not sent again.
  * Method: keys with an end are evicted, so that Redis has evicted some; ledger and marker are removed by hand, as
  * allkeys-random may do. */
-static void what_a_policy_of_a_while_ago_evicted_is_not_restored(void **state) {
-    (void)state;
+TEST(what_a_policy_of_a_while_ago_evicted_is_not_restored) {
     struct redis_server one;
     redis_server_start(&one, NULL);
     tw_engine *engine = quick_engine(one.url, NULL);
@@ -147,8 +144,5 @@ static void what_a_policy_of_a_while_ago_evicted_is_not_restored(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_finding_is_one_line_once),
-                                       cmocka_unit_test(what_is_refused_is_one_line_an_outage),
-                                       cmocka_unit_test(what_a_policy_of_a_while_ago_evicted_is_not_restored)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -34,8 +34,7 @@ static void add_all(tw_family *family, size_t keys, size_t size, int64_t delta) 
 /* Goal: on links of 20, 60 and 125 KB/s counters of short and long names arrive, each once, and the engine stays
  * connected: no deadline passes before what is under way can be through. Method: as many bytes as the link
  * carries in a second, in two rounds; the engine may lose its connection once, for a processor without time. */
-static void on_a_thin_link_everything_arrives(void **state) {
-    (void)state;
+TEST(on_a_thin_link_everything_arrives) {
     static const int64_t rates[] = {20000, 60000, 125000};
     static const size_t sizes[] = {29, 200, 1000};
     for (size_t r = 0; r < 3; r++) {
@@ -62,8 +61,7 @@ static void on_a_thin_link_everything_arrives(void **state) {
 
 /* Goal: engines that share a thin link do not crowd each other out: none keeps losing its connection. Method: six
  * engines, 60 KB/s, three seconds of all that the link carries. */
-static void engines_share_a_thin_link(void **state) {
-    (void)state;
+TEST(engines_share_a_thin_link) {
     enum { ENGINES = 6, KEYS = 600 };
     struct redis_server server;
     redis_server_start(&server, NULL);
@@ -86,8 +84,7 @@ static void engines_share_a_thin_link(void **state) {
 }
 
 /* Goal: at a round trip of one and a half times `redis_timeout_ms` batches are acknowledged, over one connection. */
-static void a_round_trip_beyond_the_timeout_is_measured(void **state) {
-    (void)state;
+TEST(a_round_trip_beyond_the_timeout_is_measured) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     struct thin_link *link = thin_link_start(server.folder, server.socket, 10000000, 150);
@@ -109,8 +106,7 @@ static bool has_line(void *ctx) {
 }
 
 /* Goal: where a reply takes too long for any deadline, the log line names the option and the time that was waited. */
-static void the_line_of_a_lost_connection_names_the_timeout(void **state) {
-    (void)state;
+TEST(the_line_of_a_lost_connection_names_the_timeout) {
     struct redis_server server;
     struct log_lines lines = {0};
     redis_server_start(&server, NULL);
@@ -142,8 +138,7 @@ static bool has_no_error(void *ctx) {
 /* Goal: an outage that continues without an error is not silent: after five seconds it has a log line, an error and
  * outage_ms; when Redis answers, the error is gone. Method: a server that is stopped takes the greeting and answers
  * nothing; a reply may take a minute. */
-static void no_outage_is_silent(void **state) {
-    (void)state;
+TEST(no_outage_is_silent) {
     struct redis_server server;
     struct log_lines lines = {0};
     tw_options options;
@@ -198,8 +193,7 @@ static uint32_t timeout_over(struct thin_link *link, uint32_t set_ms, struct log
 
 /* Goal: the default of redis_timeout_ms follows the round trip. One that was set is kept, and where it is less than
  * three round trips, one line of the log says so. */
-static void the_timeout_follows_the_way_unless_it_is_set(void **state) {
-    (void)state;
+TEST(the_timeout_follows_the_way_unless_it_is_set) {
     struct redis_server server;
     struct log_lines measured = {0}, set = {0};
     redis_server_start(&server, NULL);
@@ -215,8 +209,7 @@ static void the_timeout_follows_the_way_unless_it_is_set(void **state) {
 
 /* Goal: calls that have no answer in time, while counts are acknowledged, are no silent matter. A line names the
  * option. Method: a proxy loses the replies to calls, and lets batches pass. */
-static void calls_without_an_answer_while_counts_flow_are_logged(void **state) {
-    (void)state;
+TEST(calls_without_an_answer_while_counts_flow_are_logged) {
     struct redis_server server;
     struct log_lines lines = {0};
     tw_options options;
@@ -251,14 +244,5 @@ static void calls_without_an_answer_while_counts_flow_are_logged(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(on_a_thin_link_everything_arrives),
-        cmocka_unit_test(engines_share_a_thin_link),
-        cmocka_unit_test(a_round_trip_beyond_the_timeout_is_measured),
-        cmocka_unit_test(the_line_of_a_lost_connection_names_the_timeout),
-        cmocka_unit_test(no_outage_is_silent),
-        cmocka_unit_test(the_timeout_follows_the_way_unless_it_is_set),
-        cmocka_unit_test(calls_without_an_answer_while_counts_flow_are_logged),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

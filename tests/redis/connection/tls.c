@@ -102,8 +102,7 @@ static void await_lines(struct scene *scene, int count) {
 
 /* ---- counting, asking, auditing ---------------------------------------------------------------------------------- */
 
-static void counts_calls_and_audits_go_through_tls(void **state) {
-    (void)state;
+TEST(counts_calls_and_audits_go_through_tls) {
     struct scene scene;
     scene_begin(&scene, &(struct certificate_wish){0});
     tw_options options = scene_options(&scene, scene.url);
@@ -154,8 +153,7 @@ static void counts_calls_and_audits_go_through_tls(void **state) {
 
 /* Goal: a host that waits as the header says gets its counts through, and is not woken in vain all the time. Method:
  * poll() as long as tw_timeout_ms() says; a busy loop would make many more turns. */
-static void a_host_drives_an_engine_through_tls(void **state) {
-    (void)state;
+TEST(a_host_drives_an_engine_through_tls) {
     struct scene scene;
     scene_begin(&scene, &(struct certificate_wish){0});
     tw_options options = scene_options(&scene, scene.url);
@@ -176,8 +174,7 @@ static void a_host_drives_an_engine_through_tls(void **state) {
     scene_end(&scene);
 }
 
-static void a_second_connection_resumes_the_session(void **state) {
-    (void)state;
+TEST(a_second_connection_resumes_the_session) {
     struct scene scene;
     char error[TWI_TLS_ERROR_MAX], got[64];
     scene_begin(&scene, &(struct certificate_wish){0});
@@ -208,8 +205,7 @@ static void a_second_connection_resumes_the_session(void **state) {
 
 /* Goal: rediss+sentinel:// speaks TLS to the sentinel, and to the master that it names. Method: the sentinel names the
  * master's port with TLS; its own port without TLS is not in the URL. */
-static void a_sentinel_and_the_master_that_it_names_are_spoken_to_in_tls(void **state) {
-    (void)state;
+TEST(a_sentinel_and_the_master_that_it_names_are_spoken_to_in_tls) {
     struct scene scene;
     struct redis_server sentinel;
     char lines[1024], url[256];
@@ -269,8 +265,7 @@ static void expect_refusal(const struct certificate_wish *wish, const char *word
     scene_end(&scene);
 }
 
-static void wrong_certificates_are_refused_with_a_clear_line(void **state) {
-    (void)state;
+TEST(wrong_certificates_are_refused_with_a_clear_line) {
     expect_refusal(&(struct certificate_wish){.names = "DNS:redis.example"}, "is for redis.example, not for 127.0.0.1");
     expect_refusal(&(struct certificate_wish){.since_s = -7200, .until_s = -60},
                    "of localhost, 127.0.0.1 expired at 20");
@@ -281,8 +276,7 @@ static void wrong_certificates_are_refused_with_a_clear_line(void **state) {
 }
 
 /* Goal: rediss:// never becomes redis://, whoever answers. */
-static void a_port_without_tls_hears_no_command(void **state) {
-    (void)state;
+TEST(a_port_without_tls_hears_no_command) {
     struct scene scene;
     scene_begin(&scene, &(struct certificate_wish){0});
     char url[128];
@@ -308,8 +302,7 @@ static void expect_options(tw_options *options, const char *text) {
     assert_string_equal(error, text);
 }
 
-static void options_that_do_not_fit_are_refused_by_name(void **state) {
-    (void)state;
+TEST(options_that_do_not_fit_are_refused_by_name) {
     tw_options options;
     quick_options(&options, "redis://127.0.0.1:1");
     options.redis_tls_ca_file = "ca.pem";
@@ -328,8 +321,7 @@ static void options_that_do_not_fit_are_refused_by_name(void **state) {
 /* ---- certificates that change ------------------------------------------------------------------------------------ */
 
 /* Goal: an expired certificate of ours is replaced while the engine runs; nobody opens it anew. */
-static void a_new_client_certificate_is_taken_without_a_restart(void **state) {
-    (void)state;
+TEST(a_new_client_certificate_is_taken_without_a_restart) {
     struct scene scene;
     wants_client = true;
     scene_begin(&scene, &(struct certificate_wish){0});
@@ -349,8 +341,7 @@ static void a_new_client_certificate_is_taken_without_a_restart(void **state) {
     scene_end(&scene);
 }
 
-static void insecure_is_said_at_the_connect(void **state) {
-    (void)state;
+TEST(insecure_is_said_at_the_connect) {
     struct scene scene;
     scene_begin(&scene, &(struct certificate_wish){.is_self_signed = true});
     tw_options options = scene_options(&scene, scene.url);
@@ -370,8 +361,7 @@ static void insecure_is_said_at_the_connect(void **state) {
 
 /* Goal: P2 through TLS: whatever record, handshake or reply a cut hits, each count arrives once. Method: a relay hands
  * on small pieces and ends each connection after some thousand bytes. */
-static void counts_are_exact_through_cuts_anywhere(void **state) {
-    (void)state;
+TEST(counts_are_exact_through_cuts_anywhere) {
     struct scene scene;
     scene_begin(&scene, &(struct certificate_wish){0});
     struct relay *relay = relay_start(scene.server.tls_port, test_seed());
@@ -405,8 +395,7 @@ static void counts_are_exact_through_cuts_anywhere(void **state) {
 }
 
 /* Goal: a network that hands over single bytes slows batches down and does nothing else. */
-static void batches_arrive_through_a_network_of_single_bytes(void **state) {
-    (void)state;
+TEST(batches_arrive_through_a_network_of_single_bytes) {
     struct scene scene;
     scene_begin(&scene, &(struct certificate_wish){0});
     struct relay *relay = relay_start(scene.server.tls_port, test_seed());
@@ -430,8 +419,7 @@ static void batches_arrive_through_a_network_of_single_bytes(void **state) {
 /* ---- fork -------------------------------------------------------------------------------------------------------- */
 
 /* Goal: a child begins anew, over a connection of its own; its parent's connection notices nothing. */
-static void a_forked_child_counts_over_a_connection_of_its_own(void **state) {
-    (void)state;
+TEST(a_forked_child_counts_over_a_connection_of_its_own) {
     struct scene scene;
     int status;
     if (test_is_slow()) {
@@ -462,19 +450,5 @@ static void a_forked_child_counts_over_a_connection_of_its_own(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_calls_and_audits_go_through_tls),
-        cmocka_unit_test(a_host_drives_an_engine_through_tls),
-        cmocka_unit_test(a_second_connection_resumes_the_session),
-        cmocka_unit_test(a_sentinel_and_the_master_that_it_names_are_spoken_to_in_tls),
-        cmocka_unit_test(wrong_certificates_are_refused_with_a_clear_line),
-        cmocka_unit_test(a_port_without_tls_hears_no_command),
-        cmocka_unit_test(options_that_do_not_fit_are_refused_by_name),
-        cmocka_unit_test(a_new_client_certificate_is_taken_without_a_restart),
-        cmocka_unit_test(insecure_is_said_at_the_connect),
-        cmocka_unit_test(counts_are_exact_through_cuts_anywhere),
-        cmocka_unit_test(batches_arrive_through_a_network_of_single_bytes),
-        cmocka_unit_test(a_forked_child_counts_over_a_connection_of_its_own),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

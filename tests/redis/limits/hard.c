@@ -11,8 +11,7 @@
 
 /* Goal: one engine sells exactly the limit. A call is TW_PENDING until Redis grants, and "final" only when all is
  * spent. */
-static void one_engine_sells_exactly_the_limit(void **state) {
-    (void)state;
+TEST(one_engine_sells_exactly_the_limit) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *engine = quick_engine(server.url, NULL);
@@ -32,8 +31,7 @@ static void one_engine_sells_exactly_the_limit(void **state) {
 
 /* Goal: demand equals supply, nearly all of it at one engine, after the others drew units and went idle. Everything is
  * sold, and no denial is "final" before (P5, trap L4). */
-static void what_others_hold_idle_is_called_back(void **state) {
-    (void)state;
+TEST(what_others_hold_idle_is_called_back) {
     enum { ENGINES = 4, LIMIT = 1000 };
     struct redis_server server;
     redis_server_start(&server, NULL);
@@ -57,8 +55,7 @@ static void what_others_hold_idle_is_called_back(void **state) {
 
 /* Goal: a Redis that has lost everything grants nothing before all living engines have reported their grants; then the
  * rest is sold, and no more (P4, trap L2). */
-static void after_flushall_no_unit_is_sold_twice(void **state) {
-    (void)state;
+TEST(after_flushall_no_unit_is_sold_twice) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
@@ -79,8 +76,7 @@ static void after_flushall_no_unit_is_sold_twice(void **state) {
 
 /* Goal: a server that comes back without the last grants (a failover, a lost tail) grants nothing before they are
  * reported again. */
-static void after_a_rollback_no_unit_is_sold_twice(void **state) {
-    (void)state;
+TEST(after_a_rollback_no_unit_is_sold_twice) {
     static const char *const by_hand[] = {"--save", "", NULL};
     struct redis_server server;
     redis_server_start(&server, by_hand);
@@ -107,8 +103,7 @@ static bool risk_is_seen(void *ctx) {
 
 /* Goal: an engine is cut off while Redis forgets, and for longer than the others wait for it. It reports exactly the
  * units that were at risk. Method: the test shortens the wait. */
-static void units_at_risk_are_reported_exactly(void **state) {
-    (void)state;
+TEST(units_at_risk_are_reported_exactly) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     struct proxy *proxy = proxy_start(&server, test_seed());
@@ -137,8 +132,7 @@ static void units_at_risk_are_reported_exactly(void **state) {
 }
 
 /* Goal: old copies that are executed late and replies that are lost strand no unit and sell none twice (L1). */
-static void late_copies_and_lost_replies_change_nothing(void **state) {
-    (void)state;
+TEST(late_copies_and_lost_replies_change_nothing) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     struct proxy *proxy = proxy_start(&server, test_seed());
@@ -168,8 +162,7 @@ static void late_copies_and_lost_replies_change_nothing(void **state) {
 /* Goal: a server that has forgotten its scripts changes nothing: each lease message is sent once more, with its script,
  * and its number counts once. Method: SCRIPT FLUSH before every few units; then under eight keys at once, whose
  * messages are in one pipeline. */
-static void forgotten_scripts_change_nothing(void **state) {
-    (void)state;
+TEST(forgotten_scripts_change_nothing) {
     enum { KEYS = 8, OF_EACH = 20, LIMIT = 300 };
     struct redis_server server;
     redis_server_start(&server, NULL);
@@ -212,8 +205,7 @@ static void forgotten_scripts_change_nothing(void **state) {
 
 /* Goal: a limit changes while units are leased (trap L9): a raised one sells the difference, a lowered one nothing
  * beyond it. */
-static void a_limit_is_raised_and_lowered_while_leased(void **state) {
-    (void)state;
+TEST(a_limit_is_raised_and_lowered_while_leased) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
@@ -236,8 +228,7 @@ static void a_limit_is_raised_and_lowered_while_leased(void **state) {
 
 /* Goal: a wrong call, or one that can never be admitted, has its result at once; a large n is collected from what
  * several engines hold. */
-static void every_n_has_its_answer(void **state) {
-    (void)state;
+TEST(every_n_has_its_answer) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
@@ -265,8 +256,7 @@ static void every_n_has_its_answer(void **state) {
 }
 
 /* Goal: a warmed key sells without waiting; the units that an engine did not sell are returned when it closes. */
-static void a_warm_lease_sells_at_once_and_is_returned_at_close(void **state) {
-    (void)state;
+TEST(a_warm_lease_sells_at_once_and_is_returned_at_close) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
@@ -292,8 +282,7 @@ static bool is_away(void *ctx) {
 
 /* Goal: without Redis the lease is spent; then calls are denied, never "final". A fail-closed family denies at once;
  * with a grace both wait until it is over. When Redis is back selling goes on, exactly. */
-static void an_outage_is_answered_as_the_family_says(void **state) {
-    (void)state;
+TEST(an_outage_is_answered_as_the_family_says) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     struct proxy *proxy = proxy_start(&server, test_seed());
@@ -329,8 +318,7 @@ static int whole_windows(const int64_t *sold, int count, int64_t limit) {
 
 /* Goal: each window has the whole limit and no more; units of one window are never spent in the next
  * (TW_WINDOW_ALIGNED, 1 s). */
-static void windows_roll_over_while_units_are_leased(void **state) {
-    (void)state;
+TEST(windows_roll_over_while_units_are_leased) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
@@ -359,7 +347,6 @@ static void windows_roll_over_while_units_are_leased(void **state) {
 static _Atomic int64_t wall_step_ms;
 
 static int64_t stepped_clock(void *ctx, int kind) {
-    (void)ctx;
     struct timespec now;
     clock_gettime(kind == TW_CLOCK_WALL ? CLOCK_REALTIME : CLOCK_MONOTONIC, &now);
     int64_t step_ms = kind == TW_CLOCK_WALL ? atomic_load(&wall_step_ms) : 0;
@@ -367,8 +354,7 @@ static int64_t stepped_clock(void *ctx, int kind) {
 }
 
 /* Goal: a wall clock that is set back or forward in the middle of a sale changes nothing in what is sold. */
-static void clock_steps_sell_nothing_twice(void **state) {
-    (void)state;
+TEST(clock_steps_sell_nothing_twice) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_options options;
@@ -390,8 +376,7 @@ static void clock_steps_sell_nothing_twice(void **state) {
 }
 
 /* Goal: with wait_replicas a grant counts only when the replicas have it: without a replica nothing is sold. */
-static void without_the_replicas_nothing_is_sold(void **state) {
-    (void)state;
+TEST(without_the_replicas_nothing_is_sold) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_options options;
@@ -413,8 +398,7 @@ static void without_the_replicas_nothing_is_sold(void **state) {
 /* Goal: operators' mistakes are cheap: whatever is asked without force, nothing is freed, and no more is sold than the
  * limit less what the dead one holds. By force no more is freed than is said before, and what the counter has beyond
  * all reports stays sold. */
-static void without_force_no_mistake_frees_a_unit(void **state) {
-    (void)state;
+TEST(without_force_no_mistake_frees_a_unit) {
     static const char dead[] = "00112233445566778899aabbccddeeff";
     struct redis_server server;
     redis_server_start(&server, NULL);
@@ -452,8 +436,7 @@ static void without_force_no_mistake_frees_a_unit(void **state) {
 
 /* Goal: the units of a dead engine are reported as stranded and not sold; after tw_lease_reclaim() they are. Units
  * refunded at one engine are sold by another, even if that one had a "final" denial. */
-static void stranded_units_are_freed_by_hand_and_refunds_are_sold_again(void **state) {
-    (void)state;
+TEST(stranded_units_are_freed_by_hand_and_refunds_are_sold_again) {
     static const char dead[] = "00112233445566778899aabbccddeeff";
     struct redis_server server;
     redis_server_start(&server, NULL);
@@ -505,8 +488,7 @@ static void wait_in_vain(tw_family *family) {
 
 /* Goal: tw_acquire_wait() ends when all is sold. It does not end by an old denial if units have been returned since,
  * nor if the window's end brings new ones. */
-static void nobody_waits_for_what_is_sold_out(void **state) {
-    (void)state;
+TEST(nobody_waits_for_what_is_sold_out) {
     struct redis_server server;
     tw_verdict verdict;
     redis_server_start(&server, NULL);
@@ -536,8 +518,7 @@ static void nobody_waits_for_what_is_sold_out(void **state) {
 
 /* Goal: a family that is closed gives back what its leases hold, though its counts were sent long before: nobody else
  * could ever sell it. */
-static void a_closed_family_gives_its_units_back(void **state) {
-    (void)state;
+TEST(a_closed_family_gives_its_units_back) {
     struct redis_server server;
     tw_options options;
     tw_engine *engine, *other;
@@ -561,8 +542,7 @@ static void a_closed_family_gives_its_units_back(void **state) {
 
 /* Goal: a family that is closed while Redis is away waits for it, and tw_close() does not wait for the family: it keeps
  * its time. With Redis back in that time, the units are back, too. */
-static void a_family_closed_without_redis_delays_no_close(void **state) {
-    (void)state;
+TEST(a_family_closed_without_redis_delays_no_close) {
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
     struct redis_server server;
     tw_verdict verdict;
@@ -588,26 +568,5 @@ static void a_family_closed_without_redis_delays_no_close(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_engine_sells_exactly_the_limit),
-        cmocka_unit_test(what_others_hold_idle_is_called_back),
-        cmocka_unit_test(after_flushall_no_unit_is_sold_twice),
-        cmocka_unit_test(after_a_rollback_no_unit_is_sold_twice),
-        cmocka_unit_test(units_at_risk_are_reported_exactly),
-        cmocka_unit_test(late_copies_and_lost_replies_change_nothing),
-        cmocka_unit_test(forgotten_scripts_change_nothing),
-        cmocka_unit_test(a_limit_is_raised_and_lowered_while_leased),
-        cmocka_unit_test(every_n_has_its_answer),
-        cmocka_unit_test(a_warm_lease_sells_at_once_and_is_returned_at_close),
-        cmocka_unit_test(an_outage_is_answered_as_the_family_says),
-        cmocka_unit_test(windows_roll_over_while_units_are_leased),
-        cmocka_unit_test(clock_steps_sell_nothing_twice),
-        cmocka_unit_test(without_the_replicas_nothing_is_sold),
-        cmocka_unit_test(nobody_waits_for_what_is_sold_out),
-        cmocka_unit_test(without_force_no_mistake_frees_a_unit),
-        cmocka_unit_test(stranded_units_are_freed_by_hand_and_refunds_are_sold_again),
-        cmocka_unit_test(a_closed_family_gives_its_units_back),
-        cmocka_unit_test(a_family_closed_without_redis_delays_no_close),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

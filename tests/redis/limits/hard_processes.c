@@ -135,8 +135,7 @@ static bool all_are_told(void *ctx) {
 /* Goal: never more than the limit is sold, and all of it, while Redis is killed and restarted (append-only file, fsync
  * always) and replies are lost; no denial is "final" before. Long form: 8 processes, 4 threads each, 10,000 units, a
  * million tries. */
-static void processes_buy_exactly_the_limit_through_restarts_and_lost_replies(void **state) {
-    (void)state;
+TEST(processes_buy_exactly_the_limit_through_restarts_and_lost_replies) {
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
     bool is_long = test_scale(100) >= 1000;
     int processes = is_long ? 8 : 4, threads = is_long ? 4 : 2, tellers = processes * threads;
@@ -172,7 +171,6 @@ static void processes_buy_exactly_the_limit_through_restarts_and_lost_replies(vo
 }
 
 static bool is_stuck(void *ctx) {
-    (void)ctx;
     static int64_t then, since_ms;
     int64_t now = admitted();
     if (now != then || since_ms == 0) then = now, since_ms = test_mono_ms();
@@ -201,8 +199,7 @@ static bool is_seen(void *ctx) {
 
 /* Goal: a process that dies strands at most its lease: the others sell the rest and report the missing part as
  * stranded, and no denial is "final". */
-static void a_process_that_is_killed_strands_at_most_its_lease(void **state) {
-    (void)state;
+TEST(a_process_that_is_killed_strands_at_most_its_lease) {
     int dead = 1;
     begin_processes(3, 2, 600, 1 << 30, 5);
     struct redis_server server;
@@ -229,9 +226,5 @@ static void a_process_that_is_killed_strands_at_most_its_lease(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(processes_buy_exactly_the_limit_through_restarts_and_lost_replies),
-        cmocka_unit_test(a_process_that_is_killed_strands_at_most_its_lease),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

@@ -102,8 +102,7 @@ static void close_world(struct world *world, int64_t sold) {
 
 /* Goal: a server that followed another one, and is a master again, sells no unit that it granted before and has
  * forgotten. It is the same server, and no connection was cut. */
-static void a_server_that_followed_another_sells_nothing_twice(void **state) {
-    (void)state;
+TEST(a_server_that_followed_another_sells_nothing_twice) {
     struct world world;
     tw_verdict verdict;
     open_world(&world);
@@ -125,8 +124,7 @@ static void a_server_that_followed_another_sells_nothing_twice(void **state) {
 /* Goal: after another store was seen for a while, the earlier store grants nothing until all engines have reported what
  * they were granted there. Method: one shop is back at once; the other one, which had drawn elsewhere, two seconds
  * later. */
-static void what_another_store_has_granted_is_not_sold_again(void **state) {
-    (void)state;
+TEST(what_another_store_has_granted_is_not_sold_again) {
     struct world world;
     tw_verdict verdict;
     open_world(&world);
@@ -147,8 +145,7 @@ static void what_another_store_has_granted_is_not_sold_again(void **state) {
 }
 
 /* Goal: no reply about leases is taken from a replica, not even from one that accepts writes. */
-static void a_replica_answers_no_lease_message(void **state) {
-    (void)state;
+TEST(a_replica_answers_no_lease_message) {
     struct world world;
     open_world(&world);
     int64_t sold = sell_some(world.shops[0].family, KEY, 1, LIMIT, 5000);
@@ -165,10 +162,5 @@ static void a_replica_answers_no_lease_message(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_server_that_followed_another_sells_nothing_twice),
-        cmocka_unit_test(what_another_store_has_granted_is_not_sold_again),
-        cmocka_unit_test(a_replica_answers_no_lease_message),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -70,8 +70,7 @@ static void close_both(struct redis_server *server, tw_engine **engines, tw_fami
 }
 
 /* Goal: each tag has a separate epoch under a separate name; only tags with leases have one. */
-static void each_tag_sells_exactly_its_limit(void **state) {
-    (void)state;
+TEST(each_tag_sells_exactly_its_limit) {
     struct redis_server server;
     tw_engine *engines[2];
     tw_family *families[2];
@@ -88,8 +87,7 @@ static void each_tag_sells_exactly_its_limit(void **state) {
 
 /* Goal: a tag whose leases were forgotten grants nothing before all engines have restated. Meanwhile the others sell,
  * in the earlier epoch. */
-static void a_tag_that_forgets_stops_no_other(void **state) {
-    (void)state;
+TEST(a_tag_that_forgets_stops_no_other) {
     struct redis_server server;
     tw_engine *engines[2];
     tw_family *families[2];
@@ -118,9 +116,5 @@ static void a_tag_that_forgets_stops_no_other(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_tag_sells_exactly_its_limit),
-        cmocka_unit_test(a_tag_that_forgets_stops_no_other),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

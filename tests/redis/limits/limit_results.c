@@ -355,8 +355,7 @@ static void close_scene(struct scene *scene) {
     (void)tw_close(scene->waits, 0);
 }
 
-static void without_redis(void **state) {
-    (void)state;
+TEST(without_redis) {
     struct scene scene = {0};
     open_engines(&scene, NULL);
     for_each_cell(NONE, open_families, &scene);
@@ -365,8 +364,7 @@ static void without_redis(void **state) {
     close_scene(&scene);
 }
 
-static void while_redis_is_up(void **state) {
-    (void)state;
+TEST(while_redis_is_up) {
     struct scene scene = {0};
     redis_server_start(&scene.server, NULL);
     open_engines(&scene, scene.server.url);
@@ -389,8 +387,7 @@ static bool is_seen_away(void *ctx) {
     return tw_acquire(family_in(scene->driven, &cell), tw_str("another key"), 0, LIMIT, NULL) == TW_DENIED;
 }
 
-static void while_redis_is_away(void **state) {
-    (void)state;
+TEST(while_redis_is_away) {
     struct scene scene = {0};
     redis_server_start(&scene.server, NULL);
     open_engines(&scene, scene.server.url);
@@ -406,8 +403,7 @@ static void while_redis_is_away(void **state) {
     redis_server_destroy(&scene.server);
 }
 
-static void when_redis_was_never_reached(void **state) {
-    (void)state;
+TEST(when_redis_was_never_reached) {
     struct scene scene = {0};
     open_engines(&scene, "unix:///nowhere/redis.sock");
     for (int with = NEVER_GRACE; with <= NEVER; with++) for_each_cell((enum state)with, open_families, &scene);
@@ -468,8 +464,7 @@ static void print_answers(char *out) {
     }
 }
 
-static void the_manual_has_these_tables(void **state) {
-    (void)state;
+TEST(the_manual_has_these_tables) {
     static char tables[2][TABLE_MAX], manual[65536];
     print_cells(tables[0]);
     print_answers(tables[1]);
@@ -484,12 +479,5 @@ static void the_manual_has_these_tables(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_redis),
-        cmocka_unit_test(while_redis_is_up),
-        cmocka_unit_test(while_redis_is_away),
-        cmocka_unit_test(when_redis_was_never_reached),
-        cmocka_unit_test(the_manual_has_these_tables),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

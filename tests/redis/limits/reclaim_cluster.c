@@ -108,8 +108,7 @@ static void read_instance(uint32_t tag, char instance[33]) {
 
 /* Goal: a process is killed that holds units of limits at all masters. As long as any store has just heard of it, it is
  * alive. Then all that it had not spent is free, once: the next engine sells exactly the rest. */
-static void what_a_killed_process_held_is_sold_by_others(void **state) {
-    (void)state;
+TEST(what_a_killed_process_held_is_sold_by_others) {
     struct page *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     char instance[33];
     tw_engine *engine;
@@ -199,8 +198,7 @@ static void migrate(const char *name, uint32_t tag, size_t to) {
 
 /* Goal: a slot moves. A lease that has gone ahead with its epoch is freed where it is. One that has gone without it
  * cannot be freed; the call says so, and frees all others. After the move the next call frees that one. */
-static void a_slot_on_its_way_holds_up_only_itself(void **state) {
-    (void)state;
+TEST(a_slot_on_its_way_holds_up_only_itself) {
     char name[64];
     tw_engine *engine;
     int64_t units = 0;
@@ -228,8 +226,7 @@ static void a_slot_on_its_way_holds_up_only_itself(void **state) {
 
 /* Goal: a master is unreachable. What the others have is freed, and the call says how much it has not seen. When the
  * master is back, the next call frees the rest. */
-static void a_master_that_is_away_keeps_only_its_own(void **state) {
-    (void)state;
+TEST(a_master_that_is_away_keeps_only_its_own) {
     enum { AWAY = 1 };
     tw_engine *engine;
     int64_t units = 0, there = 0;
@@ -251,8 +248,7 @@ static void a_master_that_is_away_keeps_only_its_own(void **state) {
 
 /* Goal: one master refuses to free, and another one is unreachable. What the third has is freed, and the call says
  * both: how much it has not seen, and how much of what it found is not free. */
-static void what_was_found_and_not_freed_is_said(void **state) {
-    (void)state;
+TEST(what_was_found_and_not_freed_is_said) {
     enum { REFUSES = 0, AWAY = 1 };
     char refused[80];
     tw_engine *engine;
@@ -280,8 +276,7 @@ static void what_was_found_and_not_freed_is_said(void **state) {
 
 /* Goal: the one store that has just heard of an engine does not say so. It knows the engine and refuses the request.
  * Nothing is freed in any other store either, for the engine may be alive, as it is here. */
-static void a_store_that_does_not_say_whether_it_lives_keeps_all(void **state) {
-    (void)state;
+TEST(a_store_that_does_not_say_whether_it_lives_keeps_all) {
     enum { TAG = 3 };
     char epoch[64], soon_ms[24];
     tw_engine *engine;
@@ -309,8 +304,7 @@ static void a_store_that_does_not_say_whether_it_lives_keeps_all(void **state) {
 
 /* Goal: an instance that has no lease, and a family that has none, are errors that say so, with and without looking
  * only; the first one names who has leases. */
-static void who_has_no_lease_is_unknown(void **state) {
-    (void)state;
+TEST(who_has_no_lease_is_unknown) {
     static const char nobody[] = "ffeeddccbbaa99887766554433221100";
     tw_engine *engine;
     int64_t units = -1;
@@ -334,15 +328,7 @@ static void who_has_no_lease_is_unknown(void **state) {
 int main(void) {
     redis_server_require();
     redis_cluster_start(&cluster, MASTERS, 0, server_options);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_a_killed_process_held_is_sold_by_others),
-        cmocka_unit_test(a_slot_on_its_way_holds_up_only_itself),
-        cmocka_unit_test(a_master_that_is_away_keeps_only_its_own),
-        cmocka_unit_test(what_was_found_and_not_freed_is_said),
-        cmocka_unit_test(a_store_that_does_not_say_whether_it_lives_keeps_all),
-        cmocka_unit_test(who_has_no_lease_is_unknown),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run();
     redis_cluster_destroy(&cluster);
     return failed;
 }

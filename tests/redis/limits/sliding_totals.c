@@ -139,8 +139,7 @@ static void assert_they_agree(struct world *world) {
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 
-static void calls_on_one_engine_are_seen_by_the_other(void **state) {
-    (void)state;
+TEST(calls_on_one_engine_are_seen_by_the_other) {
     struct world world;
     begin(&world, TW_HOUR / 2);
     await_all_live(&world);
@@ -153,8 +152,7 @@ static void calls_on_one_engine_are_seen_by_the_other(void **state) {
 }
 
 /* Goal: while both engines count over a roll-over, each verdict is within its bound, and most verdicts have a bound. */
-static void what_is_used_is_within_its_bound_across_a_roll_over(void **state) {
-    (void)state;
+TEST(what_is_used_is_within_its_bound_across_a_roll_over) {
     struct world world;
     begin(&world, 2000);
     await_all_live(&world);
@@ -175,8 +173,7 @@ static void what_is_used_is_within_its_bound_across_a_roll_over(void **state) {
 }
 
 /* Goal: Redis gives the count of the previous window, also to an engine that was not there then. */
-static void an_engine_that_begins_anew_learns_of_the_window_before(void **state) {
-    (void)state;
+TEST(an_engine_that_begins_anew_learns_of_the_window_before) {
     struct world world;
     begin(&world, 4000); /* both engines are known by then */
     await_all_live(&world);
@@ -209,8 +206,7 @@ static int64_t share_of(struct world *world, int node, int64_t limit) {
 
 /* Goal: while Redis is unreachable an engine continues with what it knew of both windows, also over a roll-over; the
  * shares of what remained add up to the limit; and when Redis is back both engines are right again. */
-static void an_outage_over_a_roll_over_is_made_good(void **state) {
-    (void)state;
+TEST(an_outage_over_a_roll_over_is_made_good) {
     struct world world;
     begin(&world, TW_HOUR / 2);
     await_all_live(&world);
@@ -248,11 +244,5 @@ static void an_outage_over_a_roll_over_is_made_good(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_on_one_engine_are_seen_by_the_other),
-        cmocka_unit_test(what_is_used_is_within_its_bound_across_a_roll_over),
-        cmocka_unit_test(an_engine_that_begins_anew_learns_of_the_window_before),
-        cmocka_unit_test(an_outage_over_a_roll_over_is_made_good),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -139,8 +139,7 @@ static struct outcome run(int64_t limit, bool alone) {
 /* Goal: with shares a soft limit is passed by at most 1 %, and by at most a fifth of what plain interval sync does; all
  * of it is admitted; the bound contains the truth in every sample and is tight. This holds for the long form
  * (TW_SCALE=500), which gives the figure of docs/LIMITS.md; the short one has tolerances. */
-static void shares_keep_a_soft_limit_better_than_interval_sync(void **state) {
-    (void)state;
+TEST(shares_keep_a_soft_limit_better_than_interval_sync) {
     int64_t limit = (int64_t)test_scale(20000);
     if (limit > 100000) limit = 100000;
     struct outcome plain = run(limit, true), shares = run(limit, false);
@@ -198,8 +197,7 @@ static bool pass_limit(struct passed *near, struct passed *other, tw_key key) {
 }
 
 /* Goal: the overshoot of both engines is measured where the key came near its limit, with what the other sent last. */
-static void the_overshoot_is_measured_by_the_total_of_all(void **state) {
-    (void)state;
+TEST(the_overshoot_is_measured_by_the_total_of_all) {
     struct redis_server server;
     static struct passed near, other;
     char key[24], line[200];
@@ -227,9 +225,5 @@ static void the_overshoot_is_measured_by_the_total_of_all(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_overshoot_is_measured_by_the_total_of_all),
-        cmocka_unit_test(shares_keep_a_soft_limit_better_than_interval_sync),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -229,8 +229,7 @@ static int table(int64_t limit) {
 
 /* Goal: four fresh processes pass a soft limit by at most 3 % if they know how many they are, by at most 10 % if not
  * (R13), and spend all of it in both cases. */
-static void fresh_processes_keep_a_soft_limit(void **state) {
-    (void)state;
+TEST(fresh_processes_keep_a_soft_limit) {
     for (enum start start = COLD; start <= COLD_EXPECTED; start++) {
         int64_t sum = admitted_by_all(start, 4, 20000, 2500);
         print_message("# %s: %lld of 20000\n", names[start], (long long)sum);
@@ -246,6 +245,5 @@ int main(int argc, char **argv) {
     if (test_is_slow())
         test_skip_program(
             "a sanitizer starves a process for longer than Redis is waited for: a build without one runs this");
-    const struct CMUnitTest tests[] = {cmocka_unit_test(fresh_processes_keep_a_soft_limit)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

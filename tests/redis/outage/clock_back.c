@@ -31,8 +31,7 @@ static tw_family *begin_with(struct strict *strict, const char *name, tw_family_
 }
 
 /* Goal: a sliding limit counts the admitted units while the clock was ahead for one window from now, and no longer. */
-static void a_sliding_limit_forgets_in_one_window(void **state) {
-    (void)state;
+TEST(a_sliding_limit_forgets_in_one_window) {
     struct strict strict;
     tw_family *slide = begin_with(
         &strict, "slide",
@@ -52,8 +51,7 @@ static void a_sliding_limit_forgets_in_one_window(void **state) {
 }
 
 /* Goal: a window that its first count begins lasts no longer than its length. */
-static void a_window_from_first_is_as_long_as_it_is(void **state) {
-    (void)state;
+TEST(a_window_from_first_is_as_long_as_it_is) {
     struct strict strict;
     tw_family *first =
         begin_with(&strict, "first",
@@ -67,8 +65,7 @@ static void a_window_from_first_is_as_long_as_it_is(void **state) {
 
 /* Goal: a lock ends no later than its holder ever wanted, counted from when somebody asks for it; and one that was
  * extended, or is long, is never cut. */
-static void a_lock_ends_as_its_holder_wanted(void **state) {
-    (void)state;
+TEST(a_lock_ends_as_its_holder_wanted) {
     struct strict strict;
     char token[TW_TOKEN_SIZE], other[TW_TOKEN_SIZE];
     strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
@@ -89,8 +86,7 @@ static bool is_admitted(void *ctx) {
 
 /* Goal: the hold of an engine that died while the clock was ahead ends one lifetime after somebody asks; that of an
  * engine that lives stays. */
-static void a_dead_hold_makes_room(void **state) {
-    (void)state;
+TEST(a_dead_hold_makes_room) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     test_tuning.presence_life_ms = LIFE_MS;
@@ -111,8 +107,7 @@ static bool is_three(void *ctx) {
 }
 
 /* Goal: the part of an engine that died while the clock was ahead ends one lifetime after the next statement. */
-static void a_dead_part_of_a_gauge_ends(void **state) {
-    (void)state;
+TEST(a_dead_part_of_a_gauge_ends) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     test_tuning.presence_life_ms = LIFE_MS;
@@ -134,8 +129,7 @@ static bool is_alone(void *ctx) {
 }
 
 /* Goal: engines that died while the clock was ahead do not count as alive. */
-static void the_registry_forgets_the_dead(void **state) {
-    (void)state;
+TEST(the_registry_forgets_the_dead) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     number(&server, "local t = redis.call('TIME') for i = 1, 9 do redis.call('ZADD', 'tw:live', t[1] * 1000 + " HOUR_MS
@@ -155,8 +149,7 @@ static void forget_lock(struct strict *strict) {
 
 /* Goal: a fencing token is above each that its engine was given, or was told while another one held the lock, also if
  * Redis has lost all of it, and its clock is behind. Method: the earlier token is ten seconds ahead of the clock. */
-static void a_fence_rises_though_redis_forgot_it(void **state) {
-    (void)state;
+TEST(a_fence_rises_though_redis_forgot_it) {
     struct strict strict;
     char token[TW_TOKEN_SIZE];
     uint64_t fence = 0, next = 0;
@@ -180,8 +173,7 @@ static void a_fence_rises_though_redis_forgot_it(void **state) {
 }
 
 /* Goal: a token that is no time, as somebody else may have written it, stays with its key. */
-static void a_false_fence_stays_with_its_key(void **state) {
-    (void)state;
+TEST(a_false_fence_stays_with_its_key) {
     struct strict strict;
     char token[TW_TOKEN_SIZE];
     uint64_t fence = 0;
@@ -196,15 +188,5 @@ static void a_false_fence_stays_with_its_key(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sliding_limit_forgets_in_one_window),
-        cmocka_unit_test(a_window_from_first_is_as_long_as_it_is),
-        cmocka_unit_test(a_lock_ends_as_its_holder_wanted),
-        cmocka_unit_test(a_dead_hold_makes_room),
-        cmocka_unit_test(a_dead_part_of_a_gauge_ends),
-        cmocka_unit_test(the_registry_forgets_the_dead),
-        cmocka_unit_test(a_fence_rises_though_redis_forgot_it),
-        cmocka_unit_test(a_false_fence_stays_with_its_key),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

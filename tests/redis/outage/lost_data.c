@@ -48,15 +48,13 @@ static void killed_at_random(const char *const *persistence, bool saves) {
 }
 
 /* Goal: kill -9 of a Redis that syncs each write, or leaves writing to the system, loses nothing (fault 13). */
-static void a_killed_append_only_server_forgets_nothing(void **state) {
-    (void)state;
+TEST(a_killed_append_only_server_forgets_nothing) {
     killed_at_random(always, false);
     killed_at_random(everysec, false);
 }
 
 /* Goal: after kill -9 of a Redis that keeps snapshots, or nothing, what it forgot is sent again (fault 13). */
-static void a_killed_server_that_forgets_is_given_it_again(void **state) {
-    (void)state;
+TEST(a_killed_server_that_forgets_is_given_it_again) {
     killed_at_random(NULL, true);
     killed_at_random(NULL, false);
 }
@@ -90,8 +88,7 @@ static bool is_rewritten(void *ctx) {
 
 /* Goal: an append-only file that lost its last bytes makes Redis go back; what it forgot is sent again. After the file
  * is rewritten, a clean restart keeps the sum (faults 14, 15). Method: cuts of 1 byte to some batches, seeded. */
-static void a_torn_append_only_file_is_made_good(void **state) {
-    (void)state;
+TEST(a_torn_append_only_file_is_made_good) {
     struct redis_server server;
     struct rig rig;
     struct test_prng prng;
@@ -121,8 +118,7 @@ static void a_torn_append_only_file_is_made_good(void **state) {
 /* Goal: the limit of P2 that docs state is real: without the rewrite, Redis itself counts the rest of the torn
  * transaction at its next restart (fault 16). If a server no longer does, the warning may go. Method: EXEC is torn, so
  * the file is cut inside the transaction; the EXEC of the batch that is sent again later runs both. */
-static void redis_counts_a_torn_transaction_twice_if_not_rewritten(void **state) {
-    (void)state;
+TEST(redis_counts_a_torn_transaction_twice_if_not_rewritten) {
     struct redis_server server;
     struct rig rig;
     redis_server_start(&server, unrewritten);
@@ -157,8 +153,7 @@ static bool has_one(void *ctx) {
 
 /* Goal: a replica that has not seen the last 150 acknowledged batches is promoted, and gets them again (fault 17).
  * Method: the replica is stopped and its link killed; 150 batches; the primary is killed, the replica goes on alone. */
-static void a_stale_replica_is_given_what_it_missed(void **state) {
-    (void)state;
+TEST(a_stale_replica_is_given_what_it_missed) {
     struct redis_server primary, replica;
     struct rig rig;
     char port[16];
@@ -195,8 +190,7 @@ static void a_stale_replica_is_given_what_it_missed(void **state) {
 
 /* Goal: an empty server takes the place of the one that counted, and later gives it back. Each time all of it is
  * counted (fault 18). */
-static void an_empty_server_is_given_everything(void **state) {
-    (void)state;
+TEST(an_empty_server_is_given_everything) {
     struct redis_server first, empty;
     struct rig rig;
     redis_server_start(&first, NULL);
@@ -221,8 +215,7 @@ static void an_empty_server_is_given_everything(void **state) {
 
 /* Goal: what Redis forgot beyond the replay buffer is counted as lost, exactly (fault 19). Method: 2 MiB of memory
  * leave a window of 256 KiB; the 40 batches of 1000 keys since the snapshot are far more. */
-static void what_is_beyond_the_window_is_counted_to_the_unit(void **state) {
-    (void)state;
+TEST(what_is_beyond_the_window_is_counted_to_the_unit) {
     struct redis_server server;
     tw_options options;
     tw_engine *engine;
@@ -257,8 +250,7 @@ static void what_is_beyond_the_window_is_counted_to_the_unit(void **state) {
 }
 
 /* Goal: after a ledger expired while nothing was in flight, counting starts again without losses (fault 22). */
-static void an_expired_ledger_is_a_clean_start(void **state) {
-    (void)state;
+TEST(an_expired_ledger_is_a_clean_start) {
     struct redis_server server;
     struct rig rig;
     redis_server_start(&server, NULL);
@@ -279,15 +271,5 @@ static void an_expired_ledger_is_a_clean_start(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_append_only_server_forgets_nothing),
-        cmocka_unit_test(a_killed_server_that_forgets_is_given_it_again),
-        cmocka_unit_test(a_torn_append_only_file_is_made_good),
-        cmocka_unit_test(redis_counts_a_torn_transaction_twice_if_not_rewritten),
-        cmocka_unit_test(a_stale_replica_is_given_what_it_missed),
-        cmocka_unit_test(an_empty_server_is_given_everything),
-        cmocka_unit_test(what_is_beyond_the_window_is_counted_to_the_unit),
-        cmocka_unit_test(an_expired_ledger_is_a_clean_start),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

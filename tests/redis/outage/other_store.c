@@ -6,8 +6,7 @@
 
 /* Goal: a replica that has not synced yet, seen for a moment, changes nothing, read-only or not (found.md, R1). Method:
  * a replica whose master cannot be reached, and which is empty or holds an older copy. */
-static void a_replica_seen_for_a_moment_changes_nothing(void **state) {
-    (void)state;
+TEST(a_replica_seen_for_a_moment_changes_nothing) {
     static const char *const read_only[] = {"yes", "no"};
     for (int kind = 0; kind < 4; kind++) {
         struct stage stage;
@@ -22,8 +21,7 @@ static void a_replica_seen_for_a_moment_changes_nothing(void **state) {
 
 /* Goal: another, empty master, seen for a moment by one engine or by all, changes nothing (R2): no count is sent to it,
  * and none is sent again. Method: now and then it is emptied, as a new pod would be. */
-static void an_empty_master_seen_for_a_moment_changes_nothing(void **state) {
-    (void)state;
+TEST(an_empty_master_seen_for_a_moment_changes_nothing) {
     struct stage stage;
     stage_open(&stage, NULL);
     for (uint64_t i = 0; i < test_scale(6); i++) {
@@ -38,8 +36,7 @@ static void an_empty_master_seen_for_a_moment_changes_nothing(void **state) {
 /* Goal: an older copy that takes over and gives back gets what it lacks, and so does the first store: sums are right,
  * and no line reports two engines under one identity (R4). Method: a replica is cut off, lags, and is promoted while
  * the address shows it. */
-static void a_promoted_replica_that_is_taken_back_changes_nothing(void **state) {
-    (void)state;
+TEST(a_promoted_replica_that_is_taken_back_changes_nothing) {
     for (uint64_t i = 0; i < test_scale(2); i++) {
         struct stage stage;
         stage_goes_back = true;
@@ -55,8 +52,7 @@ static void a_promoted_replica_that_is_taken_back_changes_nothing(void **state) 
 
 /* Goal: two databases that change places, and change back, look like a store that is wiped and then comes back. Method:
  * SWAPDB under live connections, for a moment. */
-static void swapped_databases_that_are_swapped_back_change_nothing(void **state) {
-    (void)state;
+TEST(swapped_databases_that_are_swapped_back_change_nothing) {
     struct stage stage;
     stage_open(&stage, NULL);
     for (uint64_t i = 0; i < test_scale(4); i++) {
@@ -71,8 +67,7 @@ static void swapped_databases_that_are_swapped_back_change_nothing(void **state)
 /* Goal: a copy from before this engine's first batch is seen for so long that it is trusted, and gets everything. When
  * the first store is back it gets nothing again. It has an older ledger of this engine. Method: an empty store with the
  * marker of the first; a doubt of 100 ms. */
-static void a_store_of_before_is_known_by_its_older_ledger(void **state) {
-    (void)state;
+TEST(a_store_of_before_is_known_by_its_older_ledger) {
     struct stage stage;
     test_tuning.doubt_ms = 100;
     stage_open(&stage, NULL);
@@ -113,8 +108,7 @@ static bool is_being_told(void *server) {
 /* Goal: another store is seen for so long that it is trusted, and goes while it is being restored. What it did not get
  * is not sent to the first store, which has it. What it got is uncertain, exactly. Method: 40,000 counters, of which
  * the other store has memory for some thousand; new counts wait in each; a doubt of 100 ms. */
-static void a_store_that_goes_while_it_is_told_everything_doubles_nothing(void **state) {
-    (void)state;
+TEST(a_store_that_goes_while_it_is_told_everything_doubles_nothing) {
     struct redis_server first, other;
     tw_options options;
     tw_engine *engine;
@@ -154,13 +148,5 @@ static void a_store_that_goes_while_it_is_told_everything_doubles_nothing(void *
 int main(void) {
     redis_server_require();
     test_keeps_doubt = true;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_replica_seen_for_a_moment_changes_nothing),
-        cmocka_unit_test(an_empty_master_seen_for_a_moment_changes_nothing),
-        cmocka_unit_test(a_promoted_replica_that_is_taken_back_changes_nothing),
-        cmocka_unit_test(swapped_databases_that_are_swapped_back_change_nothing),
-        cmocka_unit_test(a_store_of_before_is_known_by_its_older_ledger),
-        cmocka_unit_test(a_store_that_goes_while_it_is_told_everything_doubles_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

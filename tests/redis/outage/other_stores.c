@@ -138,8 +138,7 @@ static void play(enum kind kind, uint64_t count) {
 
 /* Goal: each kind of another store, seen for a moment, changes nothing. Method: see above. */
 #define PLAY(kind, name) \
-    static void name(void **state) { \
-        (void)state; \
+    TEST(name) { \
         play(kind, flickers); \
     }
 PLAY(EMPTY_REPLICA, an_empty_replica_changes_nothing)
@@ -166,20 +165,5 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: %s [table COUNT]\n", argv[0]);
         return 2;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_empty_replica_changes_nothing),
-        cmocka_unit_test(an_empty_replica_that_takes_writes_changes_nothing),
-        cmocka_unit_test(an_old_replica_changes_nothing),
-        cmocka_unit_test(an_old_replica_that_takes_writes_changes_nothing),
-        cmocka_unit_test(a_replica_in_sync_changes_nothing),
-        cmocka_unit_test(an_empty_master_changes_nothing),
-        cmocka_unit_test(an_empty_master_that_is_emptied_each_time_changes_nothing),
-        cmocka_unit_test(an_empty_master_that_takes_no_writes_changes_nothing),
-        cmocka_unit_test(a_promoted_copy_of_a_while_ago_changes_nothing),
-        cmocka_unit_test(a_promoted_copy_that_takes_no_writes_changes_nothing),
-        cmocka_unit_test(a_failover_and_back_changes_nothing),
-        cmocka_unit_test(a_master_that_is_a_replica_for_a_while_changes_nothing),
-        cmocka_unit_test(swapped_databases_change_nothing),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

@@ -51,8 +51,7 @@ static void wait_for_more(struct growth than) {
 
 /* Goal: kill -9 of Redis while counting changes nothing for callers, and the sums agree afterwards (faults 13, 44, 48).
  * Method: two threads add; the server is killed, hung and restarted under them. */
-static void killing_redis_while_counting_loses_nothing(void **state) {
-    (void)state;
+TEST(killing_redis_while_counting_loses_nothing) {
     struct redis_server server;
     redis_server_start(&server, durable);
     tw_engine *engine = quick_engine(server.url, NULL);
@@ -89,8 +88,7 @@ static void killing_redis_while_counting_loses_nothing(void **state) {
 }
 
 /* Goal: a close without Redis keeps its time limit and names the counts that were not sent (fault 48). */
-static void closing_without_redis_keeps_its_time_and_names_what_is_lost(void **state) {
-    (void)state;
+TEST(closing_without_redis_keeps_its_time_and_names_what_is_lost) {
     struct lost lost = {0};
     tw_engine *engine = quick_engine("unix:///nowhere/redis.sock", &lost);
     tw_family *family = family_of(engine, "away", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -111,8 +109,7 @@ static void closing_without_redis_keeps_its_time_and_names_what_is_lost(void **s
 
 /* Goal: neither a server that never answers nor a name that does not resolve delays an add, an open or a close (fault
  * 48). */
-static void nothing_waits_for_a_black_hole(void **state) {
-    (void)state;
+TEST(nothing_waits_for_a_black_hole) {
     static const char *const urls[] = {"redis://192.0.2.1:6379", "redis://no-such-host.invalid"};
     for (size_t i = 0; i < 2; i++) {
         int64_t began_ms = test_mono_ms();
@@ -125,8 +122,7 @@ static void nothing_waits_for_a_black_hole(void **state) {
 }
 
 /* Goal: the server hangs and the engine closes: a batch in flight is reported as uncertain, later counts as closed. */
-static void a_hung_server_leaves_what_was_sent_uncertain(void **state) {
-    (void)state;
+TEST(a_hung_server_leaves_what_was_sent_uncertain) {
     struct redis_server server;
     struct lost lost = {0};
     redis_server_start(&server, NULL);
@@ -145,7 +141,6 @@ static void a_hung_server_leaves_what_was_sent_uncertain(void **state) {
 }
 
 static int secret(void *ctx, char *out, size_t size) {
-    (void)size;
     strcpy(out, ctx);
     return (int)strlen(out);
 }
@@ -173,8 +168,7 @@ static struct log_lines run_with(const char *url, const char *password, bool may
 
 /* Goal: a wrong password, user or database causes one log line and slow retries, and the log never shows a password
  * (fault 26). */
-static void a_refused_login_is_logged_without_its_password(void **state) {
-    (void)state;
+TEST(a_refused_login_is_logged_without_its_password) {
     struct redis_server server;
     char url[256];
     redis_server_start(&server, NULL);
@@ -221,8 +215,7 @@ static tw_status close_after_a_refusal(struct redis_server *server) {
 
 /* Goal: a close does not wait for the end of a back-off, which may be longer than its time: Redis may be back. Method:
  * a refused login makes a pause of 2 s or more. A busy machine may need the time for itself: then again. */
-static void a_close_tries_redis_once_more(void **state) {
-    (void)state;
+TEST(a_close_tries_redis_once_more) {
     struct redis_server server;
     tw_status status = TW_ERR_TIMEOUT;
     int64_t before = 0;
@@ -238,8 +231,7 @@ static void a_close_tries_redis_once_more(void **state) {
 
 /* Goal: a server that refuses writes gets the same batch later, and nothing is counted twice (faults 23, 24). Method:
  * out of memory (maxmemory) and short of replicas (min-replicas-to-write) in turn, then neither. */
-static void a_refusing_server_delays_and_doubles_nothing(void **state) {
-    (void)state;
+TEST(a_refusing_server_delays_and_doubles_nothing) {
     struct redis_server server;
     struct log_lines lines = {.text = ""};
     tw_options options;
@@ -272,8 +264,7 @@ static void a_refusing_server_delays_and_doubles_nothing(void **state) {
 
 /* Goal: a key that Redis refuses delays no other key, and is counted exactly once when it is repaired (faults 27,
  * 28). */
-static void a_poisoned_key_waits_alone_and_lands_once(void **state) {
-    (void)state;
+TEST(a_poisoned_key_waits_alone_and_lands_once) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     redis_server_ask(&server, "RPUSH", "poison:list", "x", NULL);
@@ -297,8 +288,7 @@ static void a_poisoned_key_waits_alone_and_lands_once(void **state) {
 }
 
 /* Goal: a wiped Redis gets all that the replay window holds; a deleted ledger doubles nothing (faults 18, 20). */
-static void a_wiped_redis_is_restored_and_a_lost_ledger_doubles_nothing(void **state) {
-    (void)state;
+TEST(a_wiped_redis_is_restored_and_a_lost_ledger_doubles_nothing) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *engine = quick_engine(server.url, NULL);
@@ -325,8 +315,7 @@ static void a_wiped_redis_is_restored_and_a_lost_ledger_doubles_nothing(void **s
 /* Goal: a Redis that went back to a time before an engine's ledger, with its marker intact, is not taken for one that
  * evicted the ledger: it gets all that the engine has counted since (faults 17, 18). Method: a snapshot is saved while
  * one engine works, then a second one joins; kill -9, and the snapshot is loaded. */
-static void a_redis_from_before_the_ledger_is_given_everything_again(void **state) {
-    (void)state;
+TEST(a_redis_from_before_the_ledger_is_given_everything_again) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *old = quick_engine(server.url, NULL);
@@ -354,8 +343,7 @@ static void a_redis_from_before_the_ledger_is_given_everything_again(void **stat
 
 /* Goal: when Redis goes back, the counts of the last replay_ms are sent again; older ones are counted as lost, exactly.
  * Method: a snapshot, then a batch that grows too old, then a young one; kill -9, and the snapshot is loaded. */
-static void what_is_older_than_replay_ms_is_counted_as_lost(void **state) {
-    (void)state;
+TEST(what_is_older_than_replay_ms_is_counted_as_lost) {
     struct redis_server server;
     tw_options options;
     tw_engine *engine;
@@ -419,8 +407,7 @@ static struct log_lines go_back_once(struct redis_server *server, const char *us
 
 /* Goal: a Redis that went back has its append-only file rewritten at once (fault 15), and the danger is named at the
  * start (fault 16). If the user may do neither, a line says so, and counting goes on. */
-static void after_going_back_the_append_only_file_is_written_anew(void **state) {
-    (void)state;
+TEST(after_going_back_the_append_only_file_is_written_anew) {
     struct redis_server server;
     redis_server_start(&server, durable);
     struct log_lines may = go_back_once(&server, "");
@@ -435,8 +422,7 @@ static void after_going_back_the_append_only_file_is_written_anew(void **state) 
 
 /* Goal: docs/KEYS.md names every permission that is needed. Method: a user with exactly these. ACL LOG stays empty; it
  * also has what scripts were refused. */
-static void the_permissions_of_the_manual_suffice(void **state) {
-    (void)state;
+TEST(the_permissions_of_the_manual_suffice) {
     struct redis_server server;
     tw_options options;
     tw_engine *engine;
@@ -465,8 +451,7 @@ static void the_permissions_of_the_manual_suffice(void **state) {
 }
 
 /* Goal: engines that come and go leave nothing behind: no descriptor leaks, also after a failed call (fault 46). */
-static void engines_come_and_go_without_a_trace(void **state) {
-    (void)state;
+TEST(engines_come_and_go_without_a_trace) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *engine = quick_engine(server.url, NULL);
@@ -486,21 +471,5 @@ static void engines_come_and_go_without_a_trace(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killing_redis_while_counting_loses_nothing),
-        cmocka_unit_test(closing_without_redis_keeps_its_time_and_names_what_is_lost),
-        cmocka_unit_test(nothing_waits_for_a_black_hole),
-        cmocka_unit_test(a_hung_server_leaves_what_was_sent_uncertain),
-        cmocka_unit_test(a_refused_login_is_logged_without_its_password),
-        cmocka_unit_test(a_close_tries_redis_once_more),
-        cmocka_unit_test(a_refusing_server_delays_and_doubles_nothing),
-        cmocka_unit_test(a_poisoned_key_waits_alone_and_lands_once),
-        cmocka_unit_test(a_wiped_redis_is_restored_and_a_lost_ledger_doubles_nothing),
-        cmocka_unit_test(a_redis_from_before_the_ledger_is_given_everything_again),
-        cmocka_unit_test(after_going_back_the_append_only_file_is_written_anew),
-        cmocka_unit_test(what_is_older_than_replay_ms_is_counted_as_lost),
-        cmocka_unit_test(the_permissions_of_the_manual_suffice),
-        cmocka_unit_test(engines_come_and_go_without_a_trace),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

@@ -47,7 +47,6 @@ static void count(tw_family *family, uint64_t number) {
 }
 
 static void *count_in_silence(void *arg) {
-    (void)arg;
     atomic_store(&page->thread, (int)syscall(SYS_gettid));
     int64_t view;
     (void)tw_get(endless, tw_str("hot"), &view); /* the first call of a thread registers it, with a system call */
@@ -104,8 +103,7 @@ static void be_silent(const char *url) {
 
 /* Goal: a Redis that vanishes and returns costs the adding thread no system call and no page fault, while its tables
  * grow and windows roll over; and no count is lost. */
-static void an_outage_costs_the_adding_thread_nothing(void **state) {
-    (void)state;
+TEST(an_outage_costs_the_adding_thread_nothing) {
     struct redis_server server;
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
     redis_server_start(&server, durable);
@@ -146,8 +144,5 @@ int main(void) {
     if (map == MAP_FAILED || madvise(map, 4096, MADV_POPULATE_WRITE) != 0)
         test_skip_program("this kernel has no MADV_POPULATE_WRITE: run it on Linux 5.14");
     munmap(map, 4096);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_outage_costs_the_adding_thread_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -81,7 +81,7 @@ static void *add_until_stopped(void *argument) {
 }
 
 /* Goal: after FLUSHALL in the middle of traffic, again and again, the sums of two engines are exact (fault 18; P2). */
-static void a_redis_wiped_in_traffic_gets_all_counts_again(void **state) {
+EACH_SHAPE(a_redis_wiped_in_traffic_gets_all_counts_again) {
     play_shape(state);
     struct redis_server server;
     struct node nodes[ENGINES];
@@ -110,7 +110,7 @@ static void a_redis_wiped_in_traffic_gets_all_counts_again(void **state) {
 
 /* Goal: a server without persistence that is killed and started again gets everything, also what left the replay buffer
  * long ago. Method: a window of 1 ms; three restarts. */
-static void a_redis_killed_without_persistence_gets_all_counts_again(void **state) {
+TEST_EACH(a_redis_killed_without_persistence_gets_all_counts_again, TW_REDIS_STRING) {
     play_shape(state);
     struct redis_server server;
     struct node nodes[ENGINES];
@@ -149,7 +149,7 @@ static bool has_begun(void *ctx) {
 
 /* Goal: a Redis that is wiped again, or killed, while it is being restored counts each delta once. Method: the second
  * fault comes when the first restored keys are seen. */
-static void a_redis_wiped_again_while_it_is_restored_counts_once(void **state) {
+TEST_EACH(a_redis_wiped_again_while_it_is_restored_counts_once, TW_REDIS_STRING, TW_REDIS_ZSET) {
     play_shape(state);
     struct redis_server server;
     struct node nodes[ENGINES];
@@ -176,7 +176,7 @@ static void a_redis_wiped_again_while_it_is_restored_counts_once(void **state) {
 }
 
 /* Goal: a key that Redis refuses while the rest is restored waits alone, and then gets all its counts once. */
-static void a_refused_key_waits_alone_while_the_rest_is_restored(void **state) {
+TEST_EACH(a_refused_key_waits_alone_while_the_rest_is_restored, TW_REDIS_STRING, TW_REDIS_HASH) {
     play_shape(state);
     struct redis_server server;
     struct node nodes[ENGINES];
@@ -202,8 +202,7 @@ static void a_refused_key_waits_alone_while_the_rest_is_restored(void **state) {
 /* Goal: a store that comes back as it was before it was wiped is not taken for an empty one. Its content is not sent
  * again, and what nobody can know is uncertain. Method: a snapshot; FLUSHALL, after which the engine restores; then the
  * snapshot is loaded. */
-static void a_store_from_before_the_wipe_is_not_doubled(void **state) {
-    (void)state;
+TEST(a_store_from_before_the_wipe_is_not_doubled) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *engine = quick_engine(server.url, NULL);
@@ -230,8 +229,7 @@ static void a_store_from_before_the_wipe_is_not_doubled(void **state) {
 
 /* Goal: counts that only dropped windows had are lost with a wipe, exactly; the rest is restored. Method: windows of a
  * second with a second of history, for some seconds; then the store is emptied. */
-static void what_dropped_windows_held_is_lost_to_the_unit(void **state) {
-    (void)state;
+TEST(what_dropped_windows_held_is_lost_to_the_unit) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *engine = quick_engine(server.url, NULL);
@@ -258,8 +256,7 @@ static void what_dropped_windows_held_is_lost_to_the_unit(void **state) {
 /* Goal: a counter that is deleted or overwritten in Redis is reported once each time, and not repaired; no other thing
  * is reported (faults 21, 62). Method: two counters of each kind; DEL and SET between batches; decrements by other
  * engines are not reported. */
-static void a_total_that_fell_is_reported_and_not_repaired(void **state) {
-    (void)state;
+TEST(a_total_that_fell_is_reported_and_not_repaired) {
     struct redis_server server;
     struct log_lines lines = {.text = ""};
     tw_options options;
@@ -300,16 +297,5 @@ static void a_total_that_fell_is_reported_and_not_repaired(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        EACH_SHAPE(a_redis_wiped_in_traffic_gets_all_counts_again),
-        WITH_SHAPE(a_redis_killed_without_persistence_gets_all_counts_again, TW_REDIS_STRING),
-        WITH_SHAPE(a_redis_wiped_again_while_it_is_restored_counts_once, TW_REDIS_STRING),
-        WITH_SHAPE(a_redis_wiped_again_while_it_is_restored_counts_once, TW_REDIS_ZSET),
-        WITH_SHAPE(a_refused_key_waits_alone_while_the_rest_is_restored, TW_REDIS_STRING),
-        WITH_SHAPE(a_refused_key_waits_alone_while_the_rest_is_restored, TW_REDIS_HASH),
-        cmocka_unit_test(a_store_from_before_the_wipe_is_not_doubled),
-        cmocka_unit_test(what_dropped_windows_held_is_lost_to_the_unit),
-        cmocka_unit_test(a_total_that_fell_is_reported_and_not_repaired),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

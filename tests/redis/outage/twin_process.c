@@ -44,7 +44,6 @@ static int64_t names(void) {
 }
 
 static bool are_two_names(void *ctx) {
-    (void)ctx;
     return names() == 2;
 }
 
@@ -63,8 +62,7 @@ static void play_other_life(const char *field) {
 
 /* Goal: a lease that a later connection of the same name uses is given up, once. The engine continues under another
  * name, and both together sell no more than the limit: the other life's units stay out. (TWIN: lease_script.c.) */
-static void a_lease_that_lives_twice_is_given_up(void **state) {
-    (void)state;
+TEST(a_lease_that_lives_twice_is_given_up) {
     static const char *const fields[] = {"9000000000000000, g, r, s"};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         redis_server_start(&server, NULL);
@@ -96,12 +94,10 @@ static void a_lease_that_lives_twice_is_given_up(void **state) {
 }
 
 static bool is_eight(void *ctx) {
-    (void)ctx;
     return redis_server_get(&server, "online:k") == 8;
 }
 
 static bool are_two_holds(void *ctx) {
-    (void)ctx;
     return strcmp(redis_server_ask(&server, "ZCARD", "tw:hold:jobs:a", NULL), "2") == 0;
 }
 
@@ -112,8 +108,7 @@ static int64_t last_number(const char *ledger) {
 /* Goal: an engine whose ledger another one uses states its gauges, its holds and its leases under another name; what
  * was stated under the earlier name stays. Method: both ledgers come to the same number; then the other engine's next
  * batch goes to the ledger of this one, and is the first there. */
-static void an_engine_whose_ledger_clashes_has_another_name(void **state) {
-    (void)state;
+TEST(an_engine_whose_ledger_clashes_has_another_name) {
     redis_server_start(&server, NULL);
     struct proxy *proxy = proxy_start(&server, test_seed());
     tw_engine *other = quick_engine(proxy_url(proxy), NULL);
@@ -158,9 +153,5 @@ static void an_engine_whose_ledger_clashes_has_another_name(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_lease_that_lives_twice_is_given_up),
-        cmocka_unit_test(an_engine_whose_ledger_clashes_has_another_name),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

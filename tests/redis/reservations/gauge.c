@@ -54,8 +54,7 @@ static void await_value(const char *key, int64_t is) {
 }
 
 /* Goal: what was set once, and neither read nor changed since, stays as long as its engine lives. */
-static void a_gauge_that_is_set_once_stays(void **state) {
-    (void)state;
+TEST(a_gauge_that_is_set_once_stays) {
     tw_engine *engine = quick_engine(server.url, NULL);
     assert_status(tw_add(gauge_of(engine), tw_str("workers"), 4, NULL), TW_OK);
     await_value("online:workers", 4);
@@ -68,8 +67,7 @@ static void a_gauge_that_is_set_once_stays(void **state) {
 }
 
 /* Goal: both engines see both parts; a decrement shows at once, and the last one leaves no key. */
-static void the_sum_is_that_of_all_engines(void **state) {
-    (void)state;
+TEST(the_sum_is_that_of_all_engines) {
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
     tw_family *of_a = gauge_of(a), *of_b = gauge_of(b);
     assert_status(tw_add(of_a, tw_str("room"), 5, NULL), TW_OK);
@@ -101,8 +99,7 @@ static void the_sum_is_that_of_all_engines(void **state) {
 }
 
 /* Goal: a decrement alone creates no sum, and it leaves with its engine. */
-static void a_decrement_alone_leaves_nothing(void **state) {
-    (void)state;
+TEST(a_decrement_alone_leaves_nothing) {
     tw_engine *engine = quick_engine(server.url, NULL);
     tw_family *family = gauge_of(engine);
     assert_status(tw_add(family, tw_str("nobody"), -3, NULL), TW_OK);
@@ -114,8 +111,7 @@ static void a_decrement_alone_leaves_nothing(void **state) {
 }
 
 /* Goal: the order in which engines state their parts changes no sum. After a wipe the part below 0 may come first. */
-static void a_decrement_that_comes_first_counts(void **state) {
-    (void)state;
+TEST(a_decrement_that_comes_first_counts) {
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
     tw_family *of_a = gauge_of(a), *of_b = gauge_of(b);
     assert_status(tw_add(of_b, tw_str("early"), -3, NULL), TW_OK);
@@ -132,8 +128,7 @@ static void a_decrement_that_comes_first_counts(void **state) {
 /* Goal: a decrement at an engine that did not count the increment is subtracted from the others' sum, at first unseen.
  * It counts as long as the others are above 0, and again when they are. No more can be refunded than is known to be
  * there. */
-static void a_decrement_is_subtracted_from_what_others_count(void **state) {
-    (void)state;
+TEST(a_decrement_is_subtracted_from_what_others_count) {
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
     tw_family *of_a = gauge_of(a), *of_b = gauge_of(b);
     tw_key door = tw_str("door");
@@ -191,8 +186,7 @@ static int be_present(struct page *page, int index, const char *url) {
 
 /* Goal: killed processes are gone exactly when the lives of their parts end; a process that was stopped for longer
  * comes back with all that it counts. */
-static void killed_processes_are_gone_and_stopped_ones_return(void **state) {
-    (void)state;
+TEST(killed_processes_are_gone_and_stopped_ones_return) {
     enum { PROCESSES = 4 };
     struct page *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t pids[PROCESSES];
@@ -232,8 +226,7 @@ static void killed_processes_are_gone_and_stopped_ones_return(void **state) {
 
 /* Goal: after lost replies, lost requests, cut connections, a flushed script, a wiped and a restarted Redis the sum is
  * soon right again, and a flush never returns TW_OK before it is. */
-static void no_fault_leaves_a_wrong_sum(void **state) {
-    (void)state;
+TEST(no_fault_leaves_a_wrong_sum) {
     struct proxy *proxy = proxy_start(&server, test_seed());
     tw_engine *a = quick_engine(proxy_url(proxy), NULL), *b = quick_engine(server.url, NULL);
     tw_family *of_a = gauge_of(a), *of_b = gauge_of(b);
@@ -266,8 +259,7 @@ static void no_fault_leaves_a_wrong_sum(void **state) {
 }
 
 /* Goal: a key that holds another type fails alone, is reported, and is not touched. */
-static void a_key_of_another_kind_is_reported(void **state) {
-    (void)state;
+TEST(a_key_of_another_kind_is_reported) {
     tw_engine *engine = quick_engine(server.url, NULL);
     tw_family *family = gauge_of(engine);
     redis_server_ask(&server, "LPUSH", "online:list", "a stranger's", NULL);
@@ -287,8 +279,7 @@ static void a_key_of_another_kind_is_reported(void **state) {
 
 /* Goal: many keys, more than one statement holds, are sent in one flush, and all of them again in each life. Method: a
  * life that is long enough for a busy machine to send them all within a third of it. */
-static void many_gauges_are_sent_in_parts(void **state) {
-    (void)state;
+TEST(many_gauges_are_sent_in_parts) {
     enum { KEYS = 3000, MANY_LIFE_MS = 5 * LIFE_MS };
     test_tuning.presence_life_ms = MANY_LIFE_MS;
     tw_engine *engine = quick_engine(server.url, NULL);
@@ -319,8 +310,7 @@ static bool is_not_connected(void *ctx) {
 
 /* Goal: an engine leaves a server that answers READONLY to gauges, even if it sends nothing else there, and uses it
  * again when it accepts writes. The engine does not trust what a replica knows of others. */
-static void gauges_leave_a_replica(void **state) {
-    (void)state;
+TEST(gauges_leave_a_replica) {
     tw_engine *engine = quick_engine(server.url, NULL);
     tw_family *family = gauge_of(engine);
     for (int units = 1; units >= 0; units--) { /* one present, then none: there is something to write, then nothing */
@@ -340,23 +330,11 @@ static void gauges_leave_a_replica(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_sum_is_that_of_all_engines),
-        cmocka_unit_test(a_gauge_that_is_set_once_stays),
-        cmocka_unit_test(a_decrement_alone_leaves_nothing),
-        cmocka_unit_test(a_decrement_that_comes_first_counts),
-        cmocka_unit_test(a_decrement_is_subtracted_from_what_others_count),
-        cmocka_unit_test(killed_processes_are_gone_and_stopped_ones_return),
-        cmocka_unit_test(no_fault_leaves_a_wrong_sum),
-        cmocka_unit_test(a_key_of_another_kind_is_reported),
-        cmocka_unit_test(many_gauges_are_sent_in_parts),
-        cmocka_unit_test(gauges_leave_a_replica),
-    };
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
     redis_server_require();
     test_tuning.presence_life_ms = LIFE_MS;
     redis_server_start(&server, durable);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run();
     redis_server_destroy(&server);
     return failed;
 }

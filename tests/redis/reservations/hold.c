@@ -36,7 +36,6 @@ static void await_in_flight(int64_t count) {
 }
 
 static bool is_gone(void *ctx) {
-    (void)ctx;
     return strcmp(redis_server_ask(&server, "EXISTS", "tw:hold:jobs:a", NULL), "0") == 0;
 }
 
@@ -54,8 +53,7 @@ static bool may_hold(void *ctx) {
 }
 
 /* Goal: when all engines with holds are dead at once, a new hold is admitted. */
-static void holds_of_dead_engines_make_room(void **state) {
-    (void)state;
+TEST(holds_of_dead_engines_make_room) {
     tw_engine *engine = quick_engine(server.url, NULL);
     tw_family *family = family_of(engine, "jobs", TW_WINDOW_FOREVER, 0);
     redis_server_ask(&server, "ZADD", "tw:hold:jobs:a", "1", "dead:1", "2", "dead:2", NULL);
@@ -68,8 +66,7 @@ static void holds_of_dead_engines_make_room(void **state) {
 }
 
 /* Goal: the limit holds for all engines together; a released place is free at once; a hold that is kept stays held. */
-static void the_limit_is_of_all_engines(void **state) {
-    (void)state;
+TEST(the_limit_is_of_all_engines) {
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
     tw_family *of_a = family_of(a, "jobs", TW_WINDOW_FOREVER, 0), *of_b = family_of(b, "jobs", TW_WINDOW_FOREVER, 0);
     tw_verdict verdict;
@@ -102,8 +99,7 @@ static void the_limit_is_of_all_engines(void **state) {
 
 /* Goal: the holds of a killed process are free when their life ends; a process that was stopped for longer comes back
  * with its holds; a wiped Redis gets all holds again. */
-static void holds_of_a_killed_process_are_free_soon(void **state) {
-    (void)state;
+TEST(holds_of_a_killed_process_are_free_soon) {
     _Atomic int *ready = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t pids[2];
     for (int i = 0; i < 2; i++) {
@@ -140,8 +136,7 @@ static void holds_of_a_killed_process_are_free_soon(void **state) {
 
 /* Goal: after a reconnect all holds are sent at once, because Redis may have forgotten them meanwhile. Method: a hold
  * lives for ten minutes here, so nothing else sends it again in time. */
-static void after_a_reconnect_all_holds_are_sent_at_once(void **state) {
-    (void)state;
+TEST(after_a_reconnect_all_holds_are_sent_at_once) {
     const int64_t life_ms = 600000;
     int64_t two = 2;
     test_tuning.presence_life_ms = life_ms;
@@ -186,8 +181,7 @@ static void *hold_and_release(void *arg) {
 
 /* Goal: threads of two engines, one of them behind a network that loses requests and replies: never one hold too many,
  * and none in flight at the end. */
-static void lost_answers_admit_nobody_twice(void **state) {
-    (void)state;
+TEST(lost_answers_admit_nobody_twice) {
     enum { WORKERS = 6 };
     struct proxy *proxy = proxy_start(&server, test_seed());
     tw_options options;
@@ -242,8 +236,7 @@ static void *say_again(void *arg) {
 
 /* Goal: a statement in flight does not bring back a hold that is released meanwhile. Method: all holds are sent all the
  * time; at the end nothing is in flight, at once and not only when the life is over. */
-static void a_statement_under_way_brings_nothing_back(void **state) {
-    (void)state;
+TEST(a_statement_under_way_brings_nothing_back) {
     enum { WORKERS = 4 };
     struct sayer sayer = {.engine = quick_engine(server.url, NULL)};
     tw_family *jobs = family_of(sayer.engine, "jobs", TW_WINDOW_FOREVER, 0);
@@ -277,8 +270,7 @@ static void *release(void *ctx) {
 }
 
 /* Goal: tw_stop() ends a release that waits for the answer to a statement, however long redis_timeout_ms is. */
-static void stopping_ends_a_release_that_waits(void **state) {
-    (void)state;
+TEST(stopping_ends_a_release_that_waits) {
     tw_options options;
     tw_engine *engine;
     pthread_t thread;
@@ -304,8 +296,7 @@ static void stopping_ends_a_release_that_waits(void **state) {
 
 /* Goal: while Redis is unreachable the family's policy decides; the holds that it admitted are sent when Redis is
  * back. */
-static void an_outage_is_decided_by_policy(void **state) {
-    (void)state;
+TEST(an_outage_is_decided_by_policy) {
     tw_options options;
     tw_engine *engine;
     quick_options(&options, server.url);
@@ -326,20 +317,10 @@ static void an_outage_is_decided_by_policy(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(holds_of_dead_engines_make_room),
-        cmocka_unit_test(the_limit_is_of_all_engines),
-        cmocka_unit_test(holds_of_a_killed_process_are_free_soon),
-        cmocka_unit_test(after_a_reconnect_all_holds_are_sent_at_once),
-        cmocka_unit_test(lost_answers_admit_nobody_twice),
-        cmocka_unit_test(a_statement_under_way_brings_nothing_back),
-        cmocka_unit_test(stopping_ends_a_release_that_waits),
-        cmocka_unit_test(an_outage_is_decided_by_policy),
-    };
     redis_server_require();
     test_tuning.presence_life_ms = LIFE_MS;
     redis_server_start(&server, NULL);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run();
     redis_server_destroy(&server);
     return failed;
 }

@@ -33,8 +33,7 @@ static void await_redis(const char *name, int64_t value, int64_t within_ms) {
 }
 
 /* Goal: any engine may confirm or cancel, any number of times; units that are not confirmed return by themselves. */
-static void reservations_are_settled_from_anywhere(void **state) {
-    (void)state;
+TEST(reservations_are_settled_from_anywhere) {
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
     tw_family *of_a = family_of(a, "sale", TW_WINDOW_FOREVER, 0), *of_b = family_of(b, "sale", TW_WINDOW_FOREVER, 0);
     char sold[TW_TOKEN_SIZE], cancelled[TW_TOKEN_SIZE], over[TW_TOKEN_SIZE], none[TW_TOKEN_SIZE];
@@ -76,8 +75,7 @@ static void reservations_are_settled_from_anywhere(void **state) {
 }
 
 /* Goal: one buyer buys once over all engines, and a second try deducts nothing. */
-static void a_buyer_buys_once_anywhere(void **state) {
-    (void)state;
+TEST(a_buyer_buys_once_anywhere) {
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
     tw_family *of_a = family_of(a, "sale", TW_WINDOW_ALIGNED, LONG_WINDOW_MS),
               *of_b = family_of(b, "sale", TW_WINDOW_ALIGNED, LONG_WINDOW_MS);
@@ -100,8 +98,7 @@ static void a_buyer_buys_once_anywhere(void **state) {
     assert_status(tw_close(b, 5000), TW_OK);
 }
 
-static void wrong_calls_and_unknown_tokens_are_refused(void **state) {
-    (void)state;
+TEST(wrong_calls_and_unknown_tokens_are_refused) {
     tw_options options;
     tw_engine *hosted, *engine = quick_engine(server.url, NULL), *local;
     quick_options(&options, server.url);
@@ -161,8 +158,7 @@ static void wrong_calls_and_unknown_tokens_are_refused(void **state) {
 }
 
 /* Goal: a prefix stands before every name, and any process with the same prefix can confirm. */
-static void the_prefix_is_before_every_name(void **state) {
-    (void)state;
+TEST(the_prefix_is_before_every_name) {
     tw_options options;
     tw_engine *engine;
     quick_options(&options, server.url);
@@ -188,8 +184,7 @@ static void the_prefix_is_before_every_name(void **state) {
 }
 
 /* Goal: strict limits and reservations share the same units, exactly. */
-static void strict_calls_and_reservations_share_a_stock(void **state) {
-    (void)state;
+TEST(strict_calls_and_reservations_share_a_stock) {
     tw_family_options options;
     tw_family *sale;
     char token[TW_TOKEN_SIZE];
@@ -208,8 +203,7 @@ static void strict_calls_and_reservations_share_a_stock(void **state) {
 }
 
 /* Goal: the permissions in docs/KEYS.md suffice for reservations, holds and gauges. */
-static void the_permissions_of_the_manual_suffice(void **state) {
-    (void)state;
+TEST(the_permissions_of_the_manual_suffice) {
     static const char *const commands[] = {"+evalsha",       "+eval",
                                            "+ping",          "+info",
                                            "+time",          "+get",
@@ -279,8 +273,7 @@ static tw_status until_known(tw_status (*call)(tw_engine *, const char *), tw_en
 
 /* Goal: thousands of calls go through a network that loses requests and replies. At the end Redis has exactly what was
  * confirmed, and it never had more than the limit. */
-static void lost_answers_neither_double_nor_lose(void **state) {
-    (void)state;
+TEST(lost_answers_neither_double_nor_lose) {
     enum { LIMIT = 200 };
     struct proxy *proxy = proxy_start(&server, test_seed());
     tw_options options;
@@ -360,8 +353,7 @@ static int sell(struct page *page, int index) {
 
 /* Goal: processes are killed in the middle of it: never more than the limit is sold, their reservations return, and at
  * the end Redis has at least what was confirmed, and at most what was to be confirmed. */
-static void killed_processes_lose_and_double_nothing(void **state) {
-    (void)state;
+TEST(killed_processes_lose_and_double_nothing) {
     struct page *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct test_prng prng;
     pid_t pids[4] = {0};
@@ -403,19 +395,9 @@ static void killed_processes_lose_and_double_nothing(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reservations_are_settled_from_anywhere),
-        cmocka_unit_test(a_buyer_buys_once_anywhere),
-        cmocka_unit_test(wrong_calls_and_unknown_tokens_are_refused),
-        cmocka_unit_test(the_prefix_is_before_every_name),
-        cmocka_unit_test(strict_calls_and_reservations_share_a_stock),
-        cmocka_unit_test(the_permissions_of_the_manual_suffice),
-        cmocka_unit_test(lost_answers_neither_double_nor_lose),
-        cmocka_unit_test(killed_processes_lose_and_double_nothing),
-    };
     redis_server_require();
     redis_server_start(&server, NULL);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run();
     redis_server_destroy(&server);
     return failed;
 }

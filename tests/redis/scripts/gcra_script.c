@@ -303,20 +303,17 @@ static void play_seeds(const char *name, bool steps, uint64_t plays) {
 }
 
 /* Goal: replies are exact, and never more than the burst and the rate is admitted, with lost messages of all kinds. */
-static void a_bucket_is_exact(void **state) {
-    (void)state;
+TEST(a_bucket_is_exact) {
     play_seeds("gcra_script", false, 60);
 }
 
 /* Goal: the same while limits change, the clock is set back, and engines report what they admitted by themselves. */
-static void a_bucket_under_changing_limits_is_exact(void **state) {
-    (void)state;
+TEST(a_bucket_under_changing_limits_is_exact) {
     play_seeds("gcra_script_steps", true, 50);
 }
 
 /* Goal: a value that is no moment is left alone, and reported as an error. */
-static void a_value_that_is_no_moment_is_left_alone(void **state) {
-    (void)state;
+TEST(a_value_that_is_no_moment_is_left_alone) {
     static const char *const words[] = {
         "", "x", "-5", "1.5", "1+2", "1+1/0", "1+3/3", "1+1/2 ", "1e3", "99999999999999999999", "5+1/9007199254740994"};
     struct bucket bucket = {.of = 1, .now_us = FAR_US, .window_us = 1000000};
@@ -357,33 +354,24 @@ static void write_script(void) {
 }
 
 /* Goal: Redis before 6.2, which refuses PXAT, keeps the same moments with the same expiry. */
-static void a_redis_without_pxat_keeps_the_same_moments(void **state) {
-    (void)state;
+TEST(a_redis_without_pxat_keeps_the_same_moments) {
     replace("'PXAT'", "'PXNO'"); /* a syntax error, as PXAT is there */
     play_seeds("gcra_script_old", false, 10);
     write_script();
 }
 
 static int begin(void **state) {
-    (void)state;
     redis_server_start(&server, NULL);
     write_script();
     return 0;
 }
 
 static int end(void **state) {
-    (void)state;
     redis_server_destroy(&server);
     return 0;
 }
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_bucket_is_exact),
-        cmocka_unit_test(a_bucket_under_changing_limits_is_exact),
-        cmocka_unit_test(a_value_that_is_no_moment_is_left_alone),
-        cmocka_unit_test(a_redis_without_pxat_keeps_the_same_moments),
-    };
-    return cmocka_run_group_tests_name("gcra_script", tests, begin, end);
+    return test_run_with(begin, end);
 }

@@ -194,8 +194,7 @@ static void compare_words(uint64_t seed) {
 }
 
 /* Goal: the model of hard limits (tests/model/leases.c) does what the real scripts do. */
-static void the_scripts_mean_what_the_model_means(void **state) {
-    (void)state;
+TEST(the_scripts_mean_what_the_model_means) {
     uint64_t seeds[32];
     redis_server_start(&server, NULL);
     size_t count = test_seeds("lease_script", 8, seeds, sizeof seeds / sizeof *seeds);
@@ -244,8 +243,7 @@ static int64_t figure(const char *field) {
 
 /* Goal: an engine that has left does not keep a separate field for ever. A late copy of its messages changes nothing,
  * not even after a late copy of its first message. */
-static void engines_that_left_are_folded_into_one_field(void **state) {
-    (void)state;
+TEST(engines_that_left_are_folded_into_one_field) {
     enum { ENGINES = 200 };
     static struct engine engines[ENGINES + 1];
     redis_server_start(&server, NULL);
@@ -281,8 +279,7 @@ static void engines_that_left_are_folded_into_one_field(void **state) {
 
 /* Goal: a share is computed from the living engines, however many have drawn before; the fields of engines that left
  * are folded over time. */
-static void engines_that_left_take_no_part_of_a_share(void **state) {
-    (void)state;
+TEST(engines_that_left_take_no_part_of_a_share) {
     static const char fill[] =
         "for i = 1, 20000 do redis.call('HSET', KEYS[1], string.format('%032x', i), '1 9 0 9 0') end "
         "return redis.call('HSET', KEYS[1], 't', '0', 's', '0', 'l', '1000', 'e', 'x')";
@@ -326,8 +323,7 @@ static void open_epoch(struct engine engines[2]) {
 
 /* Goal: units above the limit are reported once, when the epoch is open. A Redis that forgot this report does not
  * repeat it. */
-static void units_reported_as_at_risk_are_not_reported_again(void **state) {
-    (void)state;
+TEST(units_reported_as_at_risk_are_not_reported_again) {
     struct engine engines[2] = {{.instance = "0123456789abcdef0123456789abcdef"},
                                 {.instance = "f123456789abcdef0123456789abcdef"}};
     redis_server_start(&server, NULL);
@@ -353,11 +349,5 @@ static void units_reported_as_at_risk_are_not_reported_again(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_scripts_mean_what_the_model_means),
-        cmocka_unit_test(engines_that_left_are_folded_into_one_field),
-        cmocka_unit_test(engines_that_left_take_no_part_of_a_share),
-        cmocka_unit_test(units_reported_as_at_risk_are_not_reported_again),
-    };
-    return cmocka_run_group_tests_name("lease_script", tests, NULL, NULL);
+    return test_run();
 }

@@ -48,8 +48,7 @@ static struct answer lives(struct redis_server *server, int i) {
 
 /* Goal: with many engines each heartbeat is sent less often and is valid for longer; with few engines the state does
  * not change. */
-static void the_registry_is_written_less_often_by_many_engines(void **state) {
-    (void)state;
+TEST(the_registry_is_written_less_often_by_many_engines) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     struct answer alone = lives(&server, 0);
@@ -68,8 +67,7 @@ static void the_registry_is_written_less_often_by_many_engines(void **state) {
 }
 
 /* Goal: an engine that closes leaves the registry at once, and all others stay in it. */
-static void an_engine_that_leaves_removes_nobody_else(void **state) {
-    (void)state;
+TEST(an_engine_that_leaves_removes_nobody_else) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     for (int i = 0; i < 3; i++) (void)lives(&server, i);
@@ -91,8 +89,7 @@ static struct answer takes_part(struct redis_server *server, int i, const char *
 
 /* Goal: an engine that knows the others gets only what has changed, read from a few fields. All fields are read only
  * once in a while. */
-static void an_engine_that_knows_the_others_gets_only_changes(void **state) {
-    (void)state;
+TEST(an_engine_that_knows_the_others_gets_only_changes) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     struct answer first = takes_part(&server, 0, "", "-1");
@@ -139,8 +136,7 @@ static void fill_closers(struct redis_server *server, const char *count, const c
 
 /* Goal: an engine's message reads no other engine's field. A single engine among many holds a window up, whichever it
  * is; when none does, the window is claimed. */
-static void one_engine_among_many_holds_a_window_up(void **state) {
-    (void)state;
+TEST(one_engine_among_many_holds_a_window_up) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     (void)closes(&server, 0, 1, "word", "9000");
@@ -166,8 +162,7 @@ static void one_engine_among_many_holds_a_window_up(void **state) {
 }
 
 /* Goal: time in which no engine at all was heard ends no engine's life; time in which others were heard does. */
-static void a_pause_of_all_engines_ends_no_life(void **state) {
-    (void)state;
+TEST(a_pause_of_all_engines_ends_no_life) {
     static const char pass[] = "for _, f in ipairs({'h', ARGV[2]}) do local v = redis.call('HGET', KEYS[1], f) "
                                "redis.call('HSET', KEYS[1], f, (string.gsub(v, '^%d+', function(n) return "
                                "string.format('%.0f', n - ARGV[1]) end))) end";
@@ -189,12 +184,5 @@ static void a_pause_of_all_engines_ends_no_life(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_registry_is_written_less_often_by_many_engines),
-        cmocka_unit_test(an_engine_that_leaves_removes_nobody_else),
-        cmocka_unit_test(an_engine_that_knows_the_others_gets_only_changes),
-        cmocka_unit_test(one_engine_among_many_holds_a_window_up),
-        cmocka_unit_test(a_pause_of_all_engines_ends_no_life),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -304,7 +304,6 @@ static void run_plainly(const struct row *row, struct left *left) {
 
 /* Goal: no script touches a key that it did not name, nor a key that it has emptied. */
 static void no_script_touches_what_is_gone(void **state) {
-    (void)state;
     struct left want, got;
     for (size_t i = 0; i < ROWS; i++) {
         run_plainly(&rows[i], &want);
@@ -417,7 +416,6 @@ static void a_key_has_moved_before_the_others(struct nodes *nodes, const struct 
 
 /* In the long form only: a node of a cluster takes two seconds before it replies. */
 static void a_slot_in_mid_move_does_all_or_nothing(void **state) {
-    (void)state;
     struct nodes nodes;
     struct left want;
     char key[64];

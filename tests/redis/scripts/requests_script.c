@@ -197,8 +197,7 @@ static int64_t changes(void) {
 
 /* Goal: only a store that takes writes gives any reply, the denials above all. A call that needs no change makes
  * none. */
-static void a_replica_answers_nothing(void **state) {
-    (void)state;
+TEST(a_replica_answers_nothing) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct row *row = &rows[i];
         bool is_gauge = row->script == twi_script_gauge;
@@ -256,8 +255,7 @@ static bool is_charged(const struct asked *kind) {
 
 /* Goal: no copy that arrives later charges a cancelled call, neither if Redis never had the call nor if it had and took
  * it back. The call made anew is charged, and a cancel that arrives twice takes back only once. */
-static void cancelled_calls_are_never_charged(void **state) {
-    (void)state;
+TEST(cancelled_calls_are_never_charged) {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const struct asked *kind = &kinds[i];
         print_message("# %s\n", kind->what);
@@ -304,8 +302,7 @@ static const char *say_at(const struct asked *kind, int process, char verb, int6
 
 /* Goal: a counter that is in use for ever drops the calls of dead processes, in a small hash and in a large one; the
  * calls of the last ten minutes are all kept. */
-static void calls_of_processes_that_are_gone_are_forgotten(void **state) {
-    (void)state;
+TEST(calls_of_processes_that_are_gone_are_forgotten) {
     enum { CROWD = 200, PROCESSES = 500, STEP_S = 20 };
     static const size_t which[] = {0, 4, 5, 6};
     struct test_prng prng;
@@ -333,8 +330,7 @@ static void calls_of_processes_that_are_gone_are_forgotten(void **state) {
 
 /* Goal: the calls of a counter live at least ten minutes after the last of them, though a lane renews that life once a
  * minute only. */
-static void the_calls_live_ten_minutes_after_the_last(void **state) {
-    (void)state;
+TEST(the_calls_live_ten_minutes_after_the_last) {
     struct asked kind = kinds[0];
     kind.arguments = "1 1000000 0 0 0 0 0";
     const int64_t minute = 1800000000;
@@ -367,8 +363,7 @@ static int64_t commands_run(void) {
 
 /* Goal: the usual call makes Redis run few commands: each costs it as much as the rest of a simple script. A call is
  * usual if its lane has called before and the counter is there. */
-static void a_usual_call_runs_few_commands(void **state) {
-    (void)state;
+TEST(a_usual_call_runs_few_commands) {
     const struct {
         struct asked kind;
         int64_t commands;
@@ -399,16 +394,9 @@ static void a_usual_call_runs_few_commands(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_replica_answers_nothing),
-        cmocka_unit_test(cancelled_calls_are_never_charged),
-        cmocka_unit_test(calls_of_processes_that_are_gone_are_forgotten),
-        cmocka_unit_test(the_calls_live_ten_minutes_after_the_last),
-        cmocka_unit_test(a_usual_call_runs_few_commands),
-    };
     redis_server_require();
     redis_server_start(&server, NULL);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run();
     redis_server_destroy(&server);
     return failed;
 }

@@ -123,8 +123,7 @@ static void step_settle(struct test_prng *prng) {
 }
 
 /* Goal: thousands of calls, many of them twice, agree with a list; nothing is left over. */
-static void stock_agrees_with_a_slow_list(void **state) {
-    (void)state;
+TEST(stock_agrees_with_a_slow_list) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     for (uint64_t step = 0; step < test_scale(6000) && kept_count < KEPT_MAX; step++) {
@@ -151,8 +150,7 @@ static void stock_agrees_with_a_slow_list(void **state) {
 
 /* Goal: of many reservations that are due at once each call takes some back, and no call is denied because of the
  * rest. */
-static void many_that_are_due_are_taken_back_in_parts(void **state) {
-    (void)state;
+TEST(many_that_are_due_are_taken_back_in_parts) {
     char id[16];
     const char *reply;
     redis_server_ask(&server, "FLUSHALL", NULL);
@@ -176,8 +174,7 @@ static void many_that_are_due_are_taken_back_in_parts(void **state) {
 }
 
 /* Goal: everything of a window ends with it; a call after its end is late; keys of a wrong type change nothing. */
-static void stock_ends_with_its_window(void **state) {
-    (void)state;
+TEST(stock_ends_with_its_window) {
     redis_server_ask(&server, "FLUSHALL", NULL);
     int64_t now_ms = atoll(redis_server_ask(&server, "TIME", NULL)) * 1000;
     assert_string_equal(first_of(run_stock("reserve", 1, "w", 1, 10, "ann", now_ms + 100000)), "OK");
@@ -211,8 +208,7 @@ static const char *run_hold(const char *what, int64_t limit, const char *member)
 }
 
 /* Goal: thousands of holds, releases, deaths and statements agree with a set; never more than the limit is admitted. */
-static void holds_agree_with_a_slow_set(void **state) {
-    (void)state;
+TEST(holds_agree_with_a_slow_set) {
     enum { MEMBERS = 40 };
     bool in[MEMBERS] = {false};
     struct test_prng prng;
@@ -264,8 +260,7 @@ static const char *run_gauge(const char *instance, int64_t number, int64_t units
 
 /* Goal: the sum is that of the living parts, with statements in any order, repeated and overtaken, and with parts that
  * end. */
-static void gauges_agree_with_a_slow_sum(void **state) {
-    (void)state;
+TEST(gauges_agree_with_a_slow_sum) {
     enum { NODES = 5 };
     int64_t part[NODES] = {0}, stated[NODES] = {0}, number = 100;
     struct test_prng prng;
@@ -309,8 +304,7 @@ static void gauges_agree_with_a_slow_sum(void **state) {
 
 /* Goal: a decrement alone makes no sum, and its part waits for those who count more than 0; a key of a wrong type fails
  * alone and is not touched. */
-static void a_decrement_alone_makes_no_sum(void **state) {
-    (void)state;
+TEST(a_decrement_alone_makes_no_sum) {
     redis_server_ask(&server, "FLUSHALL", NULL);
     assert_string_equal(run_gauge("node0", 1, -5, 0), "0\n0");
     assert_string_equal(redis_server_ask(&server, "EXISTS", "online:a", NULL), "0");
@@ -325,14 +319,9 @@ static void a_decrement_alone_makes_no_sum(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stock_agrees_with_a_slow_list), cmocka_unit_test(many_that_are_due_are_taken_back_in_parts),
-        cmocka_unit_test(stock_ends_with_its_window),    cmocka_unit_test(holds_agree_with_a_slow_set),
-        cmocka_unit_test(gauges_agree_with_a_slow_sum),  cmocka_unit_test(a_decrement_alone_makes_no_sum),
-    };
     redis_server_require();
     redis_server_start(&server, NULL);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run();
     redis_server_destroy(&server);
     return failed;
 }

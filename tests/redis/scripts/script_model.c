@@ -295,8 +295,7 @@ static void assert_same_expiries(struct both *both, struct redis_server *server)
 
 /* Goal: model and server agree on every kind of group, DUP, GAP, CLASH, GONE, errors, expiries and large totals; of
  * strings, hashes and sorted sets. */
-static void the_model_answers_as_redis_does(void **state) {
-    (void)state;
+TEST(the_model_answers_as_redis_does) {
     struct redis_server server;
     static struct both both;
     redis_server_start(&server, NULL);
@@ -325,8 +324,7 @@ static void the_model_answers_as_redis_does(void **state) {
 /* Goal: an opening reports whether the earlier ledger is there, and makes none then; else it reports what the marker
  * knows of it. Method: another instance opens while the first one's ledger is there, evicted or forgotten, and after a
  * wipe. */
-static void an_opening_tells_of_the_ledger_before(void **state) {
-    (void)state;
+TEST(an_opening_tells_of_the_ledger_before) {
     struct redis_server server;
     static struct both both;
     struct twi_bytes open = {0};
@@ -375,8 +373,7 @@ static void ask_each(struct both *both, const uint64_t (*asked)[2], size_t count
 /* Goal: no replica denies anything, read-only or not, synced or empty: it never replies GAP, GONE or CLASH, and opens
  * nothing. Its replies change when it is promoted or demoted. Model and server agree (found.md, R1). Method: each
  * message goes to a store with a ledger and to one without, in each role. */
-static void a_replica_denies_nothing(void **state) {
-    (void)state;
+TEST(a_replica_denies_nothing) {
     static const uint64_t with_ledger[][2] = {{9, 8}, {1, 0}, {0, 0}}, without[][2] = {{2, 1}, {0, 0}};
     struct redis_server server;
     static struct both both;
@@ -440,8 +437,7 @@ static const struct {
 /* Goal: a server on which an older snapshot was restored, and the model that goes back to one, reply alike. What it had
  * then is DUP or PAST; what came since is GAP; another batch under a number of then is CLASH; and the ledger is KEPT.
  * Method: a snapshot or an append-only file is put aside, and brought back under a killed server; then both go on. */
-static void a_restored_snapshot_is_answered_alike(void **state) {
-    (void)state;
+TEST(a_restored_snapshot_is_answered_alike) {
     static struct both both;
     static struct model_store before;
     for (size_t kind = 0; kind < 2; kind++) {
@@ -487,8 +483,7 @@ static bool has_synced(void *ctx) {
 /* Goal: the same for a replica that lags behind its master: it denies nothing; promoted, it is an older copy of the
  * store; demoted, it denies nothing again. Method: a replica is cut off, twelve batches go to its master, and then the
  * replica gets the messages. */
-static void a_replica_that_lags_and_is_promoted_is_answered_alike(void **state) {
-    (void)state;
+TEST(a_replica_that_lags_and_is_promoted_is_answered_alike) {
     static struct both both;
     static struct model_store before;
     struct redis_server master, replica;
@@ -524,8 +519,7 @@ static void a_replica_that_lags_and_is_promoted_is_answered_alike(void **state) 
 }
 
 /* Goal: databases that change places reply as a store that is empty, and as one that is back. */
-static void swapped_databases_are_answered_alike(void **state) {
-    (void)state;
+TEST(swapped_databases_are_answered_alike) {
     static struct both both;
     static struct model_store aside;
     struct redis_server server;
@@ -552,8 +546,7 @@ static void swapped_databases_are_answered_alike(void **state) {
 
 /* Goal: a Redis before 7.0, without PEXPIREAT ... NX, sets expiries all the same. Method: the script with an option in
  * its place that no Redis knows; a new key, and one whose expiry was lost. */
-static void expiries_are_set_where_nx_is_not_known(void **state) {
-    (void)state;
+TEST(expiries_are_set_where_nx_is_not_known) {
     struct redis_server server;
     char script[sizeof twi_script_batch], in_an_hour[24];
     redis_server_start(&server, NULL);
@@ -579,14 +572,5 @@ static void expiries_are_set_where_nx_is_not_known(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_model_answers_as_redis_does),
-        cmocka_unit_test(an_opening_tells_of_the_ledger_before),
-        cmocka_unit_test(a_replica_denies_nothing),
-        cmocka_unit_test(a_restored_snapshot_is_answered_alike),
-        cmocka_unit_test(a_replica_that_lags_and_is_promoted_is_answered_alike),
-        cmocka_unit_test(swapped_databases_are_answered_alike),
-        cmocka_unit_test(expiries_are_set_where_nx_is_not_known),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

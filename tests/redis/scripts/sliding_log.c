@@ -61,8 +61,7 @@ static int64_t free_at_us(const struct admitted *admitted, size_t count, int64_t
 
 /* Goal: no span of a window's length ever holds more than the limit, no call is denied that fits, and retry_after is
  * the time until it fits. */
-static void the_log_agrees_with_a_slow_reference(void **state) {
-    (void)state;
+TEST(the_log_agrees_with_a_slow_reference) {
     static struct admitted admitted[ADMITTED_MAX];
     const int64_t window_us = 1000000, limit = 20;
     struct strict strict;
@@ -108,8 +107,7 @@ static void *take_some(void *argument) {
     for (int i = 0; i < 50; i++) (void)tw_acquire(argument, tw_str("k"), 1, 1000000, NULL);
     return NULL;
 }
-static void calls_in_one_millisecond_are_all_counted(void **state) {
-    (void)state;
+TEST(calls_in_one_millisecond_are_all_counted) {
     struct strict strict;
     pthread_t threads[8];
     strict_begin(&strict, 5000, TW_OUTAGE_FAIL_CLOSED);
@@ -140,8 +138,7 @@ static bool fill_within_a_window(struct strict *strict, tw_family *family, const
 /* Goal: no window boundary admits twice the limit, as it does with a fixed window. A call whose reply was lost is in
  * the log once. What was counted in another way (by a fallback, by tw_add()) counts, too. Method: Redis's own times of
  * both admissions; a machine that is too busy to fill a key within a window begins with another key. */
-static void no_window_boundary_admits_twice_the_limit(void **state) {
-    (void)state;
+TEST(no_window_boundary_admits_twice_the_limit) {
     const int64_t window_ms = 2000;
     struct strict strict;
     struct admitted first, last;
@@ -168,10 +165,5 @@ static void no_window_boundary_admits_twice_the_limit(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_log_agrees_with_a_slow_reference),
-        cmocka_unit_test(calls_in_one_millisecond_are_all_counted),
-        cmocka_unit_test(no_window_boundary_admits_twice_the_limit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -129,8 +129,7 @@ static void count_upto(FILE *redis, tw_family *family, uint64_t salt, uint64_t m
 }
 
 /* TW_SCALE=1000: ten million elements. */
-static void an_estimate_is_that_of_redis_to_the_unit(void **state) {
-    (void)state;
+TEST(an_estimate_is_that_of_redis_to_the_unit) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     FILE *redis = connect_to(&server);
@@ -152,9 +151,4 @@ static void an_estimate_is_that_of_redis_to_the_unit(void **state) {
     assert_status(tw_close(engine, 0), TW_OK);
     fclose(redis);
     redis_server_destroy(&server);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(an_estimate_is_that_of_redis_to_the_unit)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -153,8 +153,7 @@ static void close_all(void) {
 /* ---- at rest ----------------------------------------------------------------------------------------------------- */
 
 /* Goal: keys on all masters; what PFADD wrote is joined; when a flush is over, Redis has all. */
-static void each_master_has_the_union_of_its_keys(void **state) {
-    (void)state;
+TEST(each_master_has_the_union_of_its_keys) {
     char name[64];
     struct twin twin;
     open_all("union");
@@ -181,8 +180,7 @@ static uint32_t slot_of(int key) {
 }
 
 /* Goal: a slot that has lost everything is filled again by every engine, also its keys that no thread adds to. */
-static void a_slot_that_was_emptied_is_filled_again(void **state) {
-    (void)state;
+TEST(a_slot_that_was_emptied_is_filled_again) {
     uint32_t slot = slot_of(0);
     char number[16], names[8192];
     open_all("emptied");
@@ -216,8 +214,7 @@ static void await_others(uint32_t slot) {
 }
 
 /* Goal: a slot stops half-way. Its keys wait, those of other slots do not, and once the move is over all is there. */
-static void keys_of_a_slot_that_is_half_moved_wait_alone(void **state) {
-    (void)state;
+TEST(keys_of_a_slot_that_is_half_moved_wait_alone) {
     uint32_t slot = slot_of(0);
     size_t from = cluster.owners[slot], to = (from + 1) % CLUSTER_MASTERS;
     open_all("half");
@@ -324,35 +321,24 @@ static void kill_a_master_whose_replica_lags(void) {
     redis_cluster_rejoin(&cluster, pair.replica);
 }
 
-static void nothing_is_missing_when_every_slot_has_moved(void **state) {
-    (void)state;
+TEST(nothing_is_missing_when_every_slot_has_moved) {
     run_load("moves", move_everything);
 }
 
-static void nothing_is_missing_when_masters_were_killed(void **state) {
-    (void)state;
+TEST(nothing_is_missing_when_masters_were_killed) {
     run_load("killed", kill_masters);
 }
 
 /* Goal: what the replica lacks is sent again, also of keys that no thread adds to any more. No batch is written
  * meanwhile that could tell of it. */
-static void what_a_lagging_replica_lacks_is_sent_again(void **state) {
-    (void)state;
+TEST(what_a_lagging_replica_lacks_is_sent_again) {
     run_load("lags", kill_a_master_whose_replica_lags);
 }
 
 int main(void) {
     redis_server_require();
     redis_cluster_start(&cluster, CLUSTER_MASTERS, REPLICAS, cluster_server_options);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_master_has_the_union_of_its_keys),
-        cmocka_unit_test(a_slot_that_was_emptied_is_filled_again),
-        cmocka_unit_test(keys_of_a_slot_that_is_half_moved_wait_alone),
-        cmocka_unit_test(nothing_is_missing_when_every_slot_has_moved),
-        cmocka_unit_test(nothing_is_missing_when_masters_were_killed),
-        cmocka_unit_test(what_a_lagging_replica_lacks_is_sent_again),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run();
     redis_cluster_destroy(&cluster);
     return failed;
 }

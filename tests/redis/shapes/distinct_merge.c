@@ -90,8 +90,7 @@ static void await_all(tw_family *family, const struct twin *twin) {
 
 /* Goal: at each size Redis and both engines have the estimate of all elements, to the unit. TW_SCALE=1000: ten million
  * elements. */
-static void two_engines_and_redis_have_one_estimate(void **state) {
-    (void)state;
+TEST(two_engines_and_redis_have_one_estimate) {
     static struct twin twin;
     redis_server_start(&server, NULL);
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
@@ -119,8 +118,7 @@ static void two_engines_and_redis_have_one_estimate(void **state) {
 }
 
 /* Goal: what Redis's own PFADD has added stays, and is seen by the engine; a key that is only read here, too. */
-static void what_pfadd_wrote_is_joined(void **state) {
-    (void)state;
+TEST(what_pfadd_wrote_is_joined) {
     static struct twin twin;
     int64_t estimate = -1;
     redis_server_start(&server, NULL);
@@ -152,8 +150,7 @@ static int64_t left_ms_of(const char *pattern) {
 }
 
 /* Goal: a key expires as a counter's does, also if it has lost its expiry. */
-static void each_key_expires(void **state) {
-    (void)state;
+TEST(each_key_expires) {
     redis_server_start(&server, NULL);
     tw_engine *engine = quick_engine(server.url, NULL);
     tw_family *family = visitors_in(engine, TW_WINDOW_ALIGNED, LONG_WINDOW_MS);
@@ -175,8 +172,7 @@ static void each_key_expires(void **state) {
 /* ---- what Redis refuses ------------------------------------------------------------------------------------------ */
 
 /* Goal: a key that holds something else is left alone; its counter waits, with one log line, and others continue. */
-static void a_foreign_value_stays_and_its_counter_waits(void **state) {
-    (void)state;
+TEST(a_foreign_value_stays_and_its_counter_waits) {
     static const char *const foreign[] = {"7", "HYLL\x01 this is no sketch at all"};
     for (int i = 0; i < 2; i++) {
         static struct twin twin;
@@ -211,8 +207,7 @@ static void a_foreign_value_stays_and_its_counter_waits(void **state) {
 
 /* Goal: after FLUSHALL and after a restart without its data Redis has again all that the engines hold, also of keys
  * that no thread adds to any more. */
-static void a_redis_that_forgot_gets_everything_again(void **state) {
-    (void)state;
+TEST(a_redis_that_forgot_gets_everything_again) {
     static struct twin twin;
     redis_server_start(&server, NULL);
     memset(&twin, 0, sizeof twin);
@@ -268,8 +263,7 @@ static bool was_merged(void *ctx) {
 }
 
 /* Goal: the hook of a window that is over shows the estimate of all engines; so does the window in history. */
-static void a_window_that_is_over_shows_the_union(void **state) {
-    (void)state;
+TEST(a_window_that_is_over_shows_the_union) {
     struct closed closed = {.view = 0};
     int64_t estimate = 0;
     redis_server_start(&server, NULL);
@@ -382,8 +376,7 @@ static void await_half(struct halves *halves, const struct twin *twin) {
 
 /* Goal: four processes count while replies and requests are lost, Redis is killed and comes back empty, and one process
  * is killed. In the end Redis and all others have the union, to the unit. */
-static void four_processes_have_one_union(void **state) {
-    (void)state;
+TEST(four_processes_have_one_union) {
     static struct twin twin;
     struct page *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(page != MAP_FAILED);
@@ -430,14 +423,5 @@ static void four_processes_have_one_union(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_engines_and_redis_have_one_estimate),
-        cmocka_unit_test(what_pfadd_wrote_is_joined),
-        cmocka_unit_test(each_key_expires),
-        cmocka_unit_test(a_foreign_value_stays_and_its_counter_waits),
-        cmocka_unit_test(a_redis_that_forgot_gets_everything_again),
-        cmocka_unit_test(a_window_that_is_over_shows_the_union),
-        cmocka_unit_test(four_processes_have_one_union),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

@@ -27,7 +27,6 @@ static void open_engine(const char *url, uint32_t timeout_ms) {
 }
 
 static int begin(void **state) {
-    (void)state;
     redis_server_ask(&server, "FLUSHALL", NULL);
     open_engine(server.url, 1000);
     return 0;
@@ -35,7 +34,6 @@ static int begin(void **state) {
 
 /* Requests go through the proxy, which knows them by their name. */
 static int begin_proxied(void **state) {
-    (void)state;
     redis_server_ask(&server, "FLUSHALL", NULL);
     proxy = proxy_start(&server, test_seed());
     proxy_only(proxy, "of-proxy");
@@ -44,7 +42,6 @@ static int begin_proxied(void **state) {
 }
 
 static int end(void **state) {
-    (void)state;
     redis_server_resume(&server);
     (void)tw_close(engine, 1000);
     if (proxy != NULL) proxy_stop(proxy);
@@ -92,8 +89,7 @@ static void check_rank(tw_family *family, const char *member, int64_t want_rank,
     assert_status(tw_fetch_rank(family, tw_str(member), TW_NOW, 0, NULL, NULL), TW_OK);
 }
 
-static void the_fields_of_a_subject_are_shown_sorted(void **state) {
-    (void)state;
+TEST_WITH(the_fields_of_a_subject_are_shown_sorted, begin, end, NULL) {
     redis_server_ask(&server, "HSET", "subjects:a:7", "views", "30", "likes", "2", "shares", "-1", "none", "0", NULL);
     redis_server_ask(&server, "HSET", "subjects:a:8", "views", "2305843009213693951", NULL);
     assert_string_equal(fields_of("a:7"), "likes=2 none=0 shares=-1 views=30 ");
@@ -107,8 +103,7 @@ static void the_fields_of_a_subject_are_shown_sorted(void **state) {
 }
 
 /* Goal: other programs may keep other things in the same hash: texts, fractions, numbers beyond 64 bits, long names. */
-static void what_is_no_count_is_left_out(void **state) {
-    (void)state;
+TEST_WITH(what_is_no_count_is_left_out, begin, end, NULL) {
     char name[TW_KEY_SIZE_MAX + 2];
     memset(name, 'n', sizeof name);
     name[TW_KEY_SIZE_MAX + 1] = '\0';
@@ -131,8 +126,7 @@ static void what_is_no_count_is_left_out(void **state) {
     assert_i64_equal(rank, -7);
 }
 
-static void a_ranking_has_the_order_of_redis(void **state) {
-    (void)state;
+TEST_WITH(a_ranking_has_the_order_of_redis, begin, end, NULL) {
     redis_server_ask(&server, "ZADD", "ranks", "5", "b", "5", "a", "5", "ab", "5", "B", "9", "nine", "0", "zero", "-4",
                      "less", NULL);
     assert_string_equal(top_of(ranks, 10, TW_NOW), "nine=9 b=5 ab=5 a=5 B=5 zero=0 less=-4 ");
@@ -150,8 +144,7 @@ static void a_ranking_has_the_order_of_redis(void **state) {
 
 /* Goal: a ranking is read from Redis 7.2 and later, too, which write some scores as 5e+15. Method: the script, with a
  * `redis` before it that replies so. */
-static void scores_with_an_exponent_are_read(void **state) {
-    (void)state;
+TEST_WITH(scores_with_an_exponent_are_read, begin, end, NULL) {
     static const char later[] =
         "local real = redis\n"
         "local redis = {pcall = function(command, ...)\n"
@@ -170,8 +163,7 @@ static void scores_with_an_exponent_are_read(void **state) {
 }
 
 /* Goal: windows that this process does not hold, and windows to come, can be asked for. */
-static void any_window_can_be_asked_for(void **state) {
-    (void)state;
+TEST_WITH(any_window_can_be_asked_for, begin, end, NULL) {
     redis_server_ask(&server, "ZADD", "hourly:2001090901", "3", "long ago", NULL);
     redis_server_ask(&server, "ZADD", "hourly:2286112017", "4", "long hence", NULL);
     assert_string_equal(top_of(by_hour, 5, INT64_C(1000000000000)), "long ago=3 ");
@@ -201,8 +193,7 @@ static bool tally(void *ctx, tw_key name, int64_t total) {
 }
 
 /* A hash of many pages is shown whole. */
-static void each_field_of_a_large_hash_is_shown_once(void **state) {
-    (void)state;
+TEST_WITH(each_field_of_a_large_hash_is_shown_once, begin, end, NULL) {
     static const char fill[] = "for i = 1, ARGV[1] do redis.call('HSET', KEYS[1], 'field' .. i, i) end";
     redis_server_ask(&server, "EVAL", fill, "1", "subjects:a", "5000", NULL);
     struct tally all = {.last = ""};
@@ -213,8 +204,7 @@ static void each_field_of_a_large_hash_is_shown_once(void **state) {
 }
 
 /* Members of 1,000 bytes: the ranking takes several replies. */
-static void a_ranking_of_long_members_is_shown_whole(void **state) {
-    (void)state;
+TEST_WITH(a_ranking_of_long_members_is_shown_whole, begin, end, NULL) {
     static const char fill[] = "for i = 1, ARGV[1] do redis.call('ZADD', KEYS[1], i % 1000, "
                                "string.format('%06d', i) .. string.rep('x', 994)) end";
     redis_server_ask(&server, "EVAL", fill, "1", "ranks", "2500", NULL);
@@ -231,8 +221,7 @@ static void a_ranking_of_long_members_is_shown_whole(void **state) {
 /* ---- what is counted --------------------------------------------------------------------------------------------- */
 
 /* Goal: what two engines count is there after the sync, and what is on its way is not. */
-static void what_all_processes_counted_is_there_after_the_sync(void **state) {
-    (void)state;
+TEST_WITH(what_all_processes_counted_is_there_after_the_sync, begin, end, NULL) {
     tw_engine *first = engine;
     tw_family *here[] = {subjects, ranks};
     open_engine(server.url, 1000);
@@ -253,8 +242,7 @@ static void what_all_processes_counted_is_there_after_the_sync(void **state) {
 /* ---- what is refused --------------------------------------------------------------------------------------------- */
 
 /* Redis's own words are in tw_error_text(). */
-static void another_type_under_the_name_is_refused(void **state) {
-    (void)state;
+TEST_WITH(another_type_under_the_name_is_refused, begin, end, NULL) {
     struct shown shown = {.text = ""};
     redis_server_ask(&server, "SET", "subjects:a", "5", NULL);
     redis_server_ask(&server, "HSET", "ranks", "m", "5", NULL);
@@ -267,8 +255,7 @@ static void another_type_under_the_name_is_refused(void **state) {
     assert_int_equal(shown.calls, 0);
 }
 
-static void what_cannot_be_asked_is_refused_by_name(void **state) {
-    (void)state;
+TEST_WITH(what_cannot_be_asked_is_refused_by_name, begin, end, NULL) {
     static char long_key[TW_KEY_SIZE_MAX + 1];
     struct shown shown = {.text = ""};
     memset(long_key, 'k', sizeof long_key);
@@ -296,8 +283,7 @@ static void what_cannot_be_asked_is_refused_by_name(void **state) {
 }
 
 /* The bytes of the longest key, with bytes that are no text. */
-static void names_are_any_bytes(void **state) {
-    (void)state;
+TEST_WITH(names_are_any_bytes, begin, end, NULL) {
     unsigned char member[TW_KEY_SIZE_MAX];
     int64_t rank = -7, total = -7;
     for (size_t i = 0; i < sizeof member; i++) member[i] = (unsigned char)i;
@@ -314,8 +300,7 @@ static void names_are_any_bytes(void **state) {
 
 /* ---- servers that reply late, not at all, or wrongly ------------------------------------------------------------- */
 
-static void a_server_that_is_silent_or_gone_shows_nothing(void **state) {
-    (void)state;
+TEST_WITH(a_server_that_is_silent_or_gone_shows_nothing, begin, end, NULL) {
     struct shown shown = {.text = ""};
     redis_server_ask(&server, "HSET", "subjects:a", "views", "1", NULL);
     assert_string_equal(fields_of("a"), "views=1 ");
@@ -416,8 +401,7 @@ static void check_replies(const struct reply *replies, size_t count,
 }
 
 /* Goal: a reply that is no list of totals shows nothing, and says so; the next call works. */
-static void wrong_replies_are_refused(void **state) {
-    (void)state;
+TEST_WITH(wrong_replies_are_refused, begin_proxied, end, NULL) {
     redis_server_ask(&server, "HSET", "subjects:of-proxy", "views", "1", NULL);
     assert_string_equal(fields_of("of-proxy"), "views=1 ");
     check_replies(of_fields, sizeof of_fields / sizeof *of_fields, ask_fields);
@@ -426,8 +410,7 @@ static void wrong_replies_are_refused(void **state) {
 }
 
 /* Goal: HSCAN may give a field twice. It is shown once, with the total that came last. */
-static void a_field_that_comes_twice_is_shown_once(void **state) {
-    (void)state;
+TEST_WITH(a_field_that_comes_twice_is_shown_once, begin_proxied, end, NULL) {
     assert_string_equal(fields_of("of-proxy"), "");
     reply_with("*5\r\n" SERIAL "+OK\r\n$2\r\nab\r\n$1\r\n0\r\n$24\r\n1:b1:71:a1:51:b1:81:a1:6\r\n", 0, 1);
     assert_string_equal(fields_of("of-proxy"), "a=6 b=8 ");
@@ -435,8 +418,7 @@ static void a_field_that_comes_twice_is_shown_once(void **state) {
 
 /* Goal: where another server replies to a later page, its cursor means other fields: all are read again. Without that,
  * the fields of the first page would be shown together with those of the other server. */
-static void a_server_that_takes_over_is_read_from_the_beginning(void **state) {
-    (void)state;
+TEST_WITH(a_server_that_takes_over_is_read_from_the_beginning, begin_proxied, end, NULL) {
     static const char fill[] = "for i = 1, ARGV[1] do redis.call('HSET', KEYS[1], 'field' .. i, i) end";
     assert_string_equal(fields_of("of-proxy"), ""); /* the script is known from now on */
     redis_server_ask(&server, "EVAL", fill, "1", "subjects:of-proxy", "2000", NULL);
@@ -449,8 +431,7 @@ static void a_server_that_takes_over_is_read_from_the_beginning(void **state) {
 }
 
 /* Goal: while a hash grows or shrinks, pages of HSCAN may have a field twice. It is shown once, and none is missing. */
-static void a_hash_that_is_resized_meanwhile_is_shown_whole(void **state) {
-    (void)state;
+TEST_WITH(a_hash_that_is_resized_meanwhile_is_shown_whole, begin_proxied, end, NULL) {
     static const char *const changes[] = {
         "EVAL \"for i = 1, 20000 do redis.call('HSET', KEYS[1], 'other' .. i, 0) end\" 1 subjects:of-proxy",
         "EVAL \"for i = 1, 20000 do redis.call('HDEL', KEYS[1], 'other' .. i) end\" 1 subjects:of-proxy"};
@@ -468,8 +449,7 @@ static void a_hash_that_is_resized_meanwhile_is_shown_whole(void **state) {
 }
 
 /* Goal: a reply that is lost is asked for again, in the middle of a hash as well. */
-static void a_reply_that_is_lost_is_asked_for_again(void **state) {
-    (void)state;
+TEST_WITH(a_reply_that_is_lost_is_asked_for_again, begin_proxied, end, NULL) {
     static const enum proxy_fault faults[] = {PROXY_DROP_REQUEST, PROXY_DROP_REPLY, PROXY_RESET};
     static const char fill[] = "for i = 1, ARGV[1] do redis.call('HSET', KEYS[1], 'field' .. i, i) end";
     assert_string_equal(fields_of("of-proxy"), "");
@@ -485,28 +465,9 @@ static void a_reply_that_is_lost_is_asked_for_again(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_fields_of_a_subject_are_shown_sorted, begin, end),
-        cmocka_unit_test_setup_teardown(what_is_no_count_is_left_out, begin, end),
-        cmocka_unit_test_setup_teardown(a_ranking_has_the_order_of_redis, begin, end),
-        cmocka_unit_test_setup_teardown(scores_with_an_exponent_are_read, begin, end),
-        cmocka_unit_test_setup_teardown(any_window_can_be_asked_for, begin, end),
-        cmocka_unit_test_setup_teardown(each_field_of_a_large_hash_is_shown_once, begin, end),
-        cmocka_unit_test_setup_teardown(a_ranking_of_long_members_is_shown_whole, begin, end),
-        cmocka_unit_test_setup_teardown(what_all_processes_counted_is_there_after_the_sync, begin, end),
-        cmocka_unit_test_setup_teardown(another_type_under_the_name_is_refused, begin, end),
-        cmocka_unit_test_setup_teardown(what_cannot_be_asked_is_refused_by_name, begin, end),
-        cmocka_unit_test_setup_teardown(names_are_any_bytes, begin, end),
-        cmocka_unit_test_setup_teardown(a_server_that_is_silent_or_gone_shows_nothing, begin, end),
-        cmocka_unit_test_setup_teardown(wrong_replies_are_refused, begin_proxied, end),
-        cmocka_unit_test_setup_teardown(a_field_that_comes_twice_is_shown_once, begin_proxied, end),
-        cmocka_unit_test_setup_teardown(a_server_that_takes_over_is_read_from_the_beginning, begin_proxied, end),
-        cmocka_unit_test_setup_teardown(a_hash_that_is_resized_meanwhile_is_shown_whole, begin_proxied, end),
-        cmocka_unit_test_setup_teardown(a_reply_that_is_lost_is_asked_for_again, begin_proxied, end),
-    };
     redis_server_require();
     redis_server_start(&server, NULL);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run();
     redis_server_destroy(&server);
     return failed;
 }

@@ -14,7 +14,7 @@
 #define ROUNDS 200
 #define EXACT INT64_C(9007199254740992) /* 2^53 */
 
-#define BOTH_SHAPES(test) WITH_SHAPE(test, TW_REDIS_HASH), WITH_SHAPE(test, TW_REDIS_ZSET)
+#define BOTH_SHAPES(test) TEST_EACH(test, TW_REDIS_HASH, TW_REDIS_ZSET)
 
 /* The total of a key, read as any other program reads it. */
 static const char *total_of(struct redis_server *server, const char *family, const char *stamp, const char *subject,
@@ -57,7 +57,7 @@ static void count_as_a_process(const char *url, int process) {
 
 /* Goal: what several processes count adds up to the unit, in names and inner keys that other programs find: the key is
  * split at its last separator. */
-static void counts_of_several_processes_add_up(void **state) {
+BOTH_SHAPES(counts_of_several_processes_add_up) {
     play_shape(state);
     struct redis_server server;
     pid_t children[PROCESSES];
@@ -93,7 +93,7 @@ static tw_status fetch(tw_family *family, const char *text, int64_t *total) {
 
 /* Goal: totals come back: each engine's view has what the other has counted, after a flush, and a key that was never
  * counted here is fetched. */
-static void views_have_what_others_counted(void **state) {
+BOTH_SHAPES(views_have_what_others_counted) {
     play_shape(state);
     struct redis_server server;
     int64_t view = 0;
@@ -133,7 +133,7 @@ static void add_flushed(tw_engine *engine, tw_family *family, const char *key) {
 
 /* Goal: there is one expiry for all that stands under a name: the first write sets it, later ones and other inner keys
  * leave it, and it is healed when it is lost (faults 31, 33, 34). Method: host-driven, fake clock; PERSIST, DEL. */
-static void one_expiry_is_set_once_and_healed(void **state) {
+BOTH_SHAPES(one_expiry_is_set_once_and_healed) {
     play_shape(state);
     struct redis_server server;
     struct fake_clock clock;
@@ -172,7 +172,7 @@ static void one_expiry_is_set_once_and_healed(void **state) {
 
 /* Goal: a total is exact to the last unit that its type holds; a unit more is refused, said by name, waits, and lands
  * once when there is room. */
-static void a_total_beyond_its_type_is_refused_and_lands_later(void **state) {
+BOTH_SHAPES(a_total_beyond_its_type_is_refused_and_lands_later) {
     play_shape(state);
     struct redis_server server;
     struct log_lines lines = {0};
@@ -213,7 +213,7 @@ static void a_total_beyond_its_type_is_refused_and_lands_later(void **state) {
 
 /* Goal: a name of another type, and a value that is no whole number, are refused; the others land; once it is repaired,
  * each waiting count lands, once. */
-static void a_foreign_value_waits_alone_and_lands_once(void **state) {
+BOTH_SHAPES(a_foreign_value_waits_alone_and_lands_once) {
     play_shape(state);
     struct redis_server server;
     struct lost lost = {0};
@@ -244,7 +244,7 @@ static void a_foreign_value_waits_alone_and_lands_once(void **state) {
 }
 
 /* Goal: what finds no room goes to the window's overflow counter, which stays a string. */
-static void the_overflow_counter_is_a_string(void **state) {
+BOTH_SHAPES(the_overflow_counter_is_a_string) {
     play_shape(state);
     struct redis_server server;
     tw_family_options options;
@@ -304,7 +304,7 @@ static bool is_spent(void *ctx) {
 
 /* Goal: a soft limit counts what all processes have admitted: where each knows the total, it is admitted to the last
  * unit and not passed. A refund gives units back to all. */
-static void a_soft_limit_counts_the_calls_of_all(void **state) {
+BOTH_SHAPES(a_soft_limit_counts_the_calls_of_all) {
     play_shape(state);
     struct redis_server server;
     struct limited limited = {.admitted = 0};
@@ -346,7 +346,6 @@ static bool take_view(void *ctx, const tw_count *count) {
 
 static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
     struct closed *closed = ctx;
-    (void)end_ms;
     closed->flags = flags;
     (void)tw_each(family, start_ms, take_view, ctx);
     atomic_fetch_add(&closed->calls, 1);
@@ -380,7 +379,7 @@ static void open_minute(tw_engine *engine, struct closed *closed, tw_family **fa
 
 /* Goal: the hook of a window that is over has the totals of all processes; so has the window in history, packed. The
  * next window counts from 0, under a name of its own, and each name has its expiry. */
-static void a_window_that_is_over_shows_all_totals(void **state) {
+BOTH_SHAPES(a_window_that_is_over_shows_all_totals) {
     play_shape(state);
     struct redis_server server;
     struct closed closed = {.flags = 0};
@@ -447,7 +446,7 @@ static void add_to_all(tw_family *family, int64_t delta, int64_t *added) {
 /* Goal: a Redis that is killed and comes back with an older file gets the batches since then once more, once; one that
  * comes back without a file gets everything. Method: rounds of counts, each acknowledged; the file is written in the
  * middle of them. */
-static void a_redis_that_went_back_gets_the_rest_again(void **state) {
+BOTH_SHAPES(a_redis_that_went_back_gets_the_rest_again) {
     play_shape(state);
     struct redis_server server;
     struct lost lost = {0};
@@ -478,16 +477,5 @@ static void a_redis_that_went_back_gets_the_rest_again(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        BOTH_SHAPES(counts_of_several_processes_add_up),
-        BOTH_SHAPES(views_have_what_others_counted),
-        BOTH_SHAPES(one_expiry_is_set_once_and_healed),
-        BOTH_SHAPES(a_total_beyond_its_type_is_refused_and_lands_later),
-        BOTH_SHAPES(a_foreign_value_waits_alone_and_lands_once),
-        BOTH_SHAPES(the_overflow_counter_is_a_string),
-        BOTH_SHAPES(a_soft_limit_counts_the_calls_of_all),
-        BOTH_SHAPES(a_window_that_is_over_shows_all_totals),
-        BOTH_SHAPES(a_redis_that_went_back_gets_the_rest_again),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

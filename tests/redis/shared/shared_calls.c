@@ -32,7 +32,6 @@ static uint64_t expect_all(struct stage *stage) {
 /* ---- strict limits ----------------------------------------------------------------------------------------------- */
 
 static void acquire_until_denied(struct stage *stage, struct child *child, uint32_t number) {
-    (void)number;
     for (uint32_t denied = 0; denied < 5;) {
         tw_verdict verdict;
         tw_status status = tw_acquire(stage->family, tw_str("sale"), 1, LIMIT, &verdict);
@@ -44,8 +43,7 @@ static void acquire_until_denied(struct stage *stage, struct child *child, uint3
 }
 
 /* Goal: a strict limit of four processes admits exactly its number, also while nobody leads. */
-static void a_strict_limit_is_exact_whoever_leads(void **state) {
-    (void)state;
+TEST(a_strict_limit_is_exact_whoever_leads) {
     for (int leads = 0; leads < 2; leads++) {
         struct stage stage;
         stage_begin(&stage, TW_LIMIT_STRICT);
@@ -58,7 +56,6 @@ static void a_strict_limit_is_exact_whoever_leads(void **state) {
 }
 
 static void acquire_for_ever(struct stage *stage, struct child *child, uint32_t number) {
-    (void)number;
     for (;;) {
         tw_status status = tw_acquire(stage->family, tw_str("sale"), 1, INT64_C(1) << 40, NULL);
         EXPECT(status == TW_OK, 1);
@@ -68,8 +65,7 @@ static void acquire_for_ever(struct stage *stage, struct child *child, uint32_t 
 
 /* Goal: of a killed process's calls at most the one under way is charged without an answer. A process that is forked
  * later never meets the calls of one that was killed. */
-static void killed_processes_charge_at_most_the_call_under_way(void **state) {
-    (void)state;
+TEST(killed_processes_charge_at_most_the_call_under_way) {
     struct stage stage;
     struct test_prng prng;
     stage_begin(&stage, TW_LIMIT_STRICT);
@@ -98,7 +94,6 @@ static void killed_processes_charge_at_most_the_call_under_way(void **state) {
 static void be_first_or_not(struct stage *stage, struct child *child, uint32_t number) {
     char token[TW_TOKEN_SIZE];
     bool first = false;
-    (void)number;
     EXPECT(tw_once(stage->family, tw_str("job"), &first) == TW_OK, 1);
     child->admitted = first;
     for (int i = 0; i < 10; i++) {
@@ -112,8 +107,7 @@ static void be_first_or_not(struct stage *stage, struct child *child, uint32_t n
 }
 
 /* Goal: of four processes one is the first, and one at a time has the lock. */
-static void one_process_is_first_and_one_has_the_lock(void **state) {
-    (void)state;
+TEST(one_process_is_first_and_one_has_the_lock) {
     struct stage stage;
     stage_begin(&stage, TW_LIMIT_STRICT);
     stage_lead(&stage);
@@ -148,8 +142,7 @@ static void reserve_until_denied(struct stage *stage, struct child *child, uint3
 
 /* Goal: no process sells more than there is, all of it is sold, and a reservation of one process is confirmed by
  * another one. */
-static void reservations_of_all_processes_share_a_stock(void **state) {
-    (void)state;
+TEST(reservations_of_all_processes_share_a_stock) {
     struct stage stage;
     passed = children_pages(CHILDREN * sizeof *passed);
     stage_begin(&stage, TW_LIMIT_STRICT);
@@ -166,7 +159,6 @@ static void reservations_of_all_processes_share_a_stock(void **state) {
 /* ---- flushes ----------------------------------------------------------------------------------------------------- */
 
 static void add_and_flush(struct stage *stage, struct child *child, uint32_t number) {
-    (void)child;
     for (int round = 1; round <= 5; round++) {
         char name[16], key[32];
         int64_t total = 0;
@@ -181,8 +173,7 @@ static void add_and_flush(struct stage *stage, struct child *child, uint32_t num
 }
 
 /* Goal: what a process has counted is in Redis after its own flush, and its fetch shows what Redis has. */
-static void a_flush_of_each_process_is_served(void **state) {
-    (void)state;
+TEST(a_flush_of_each_process_is_served) {
     struct stage stage;
     stage_begin(&stage, TW_LIMIT_SOFT);
     stage_lead(&stage);
@@ -199,8 +190,7 @@ static void flush_in_vain(struct stage *stage, struct child *child, uint32_t num
 }
 
 /* Goal: while nobody leads, a flush says so, and it is served later. */
-static void without_a_leader_a_flush_says_that_nobody_leads(void **state) {
-    (void)state;
+TEST(without_a_leader_a_flush_says_that_nobody_leads) {
     struct stage stage;
     stage_begin(&stage, TW_LIMIT_SOFT);
     child_expect_end(child_begin(&stage, flush_in_vain, 0));
@@ -211,14 +201,12 @@ static void without_a_leader_a_flush_says_that_nobody_leads(void **state) {
 }
 
 static void lead_until_killed(struct stage *stage, struct child *child, uint32_t number) {
-    (void)number;
     EXPECT(tw_lead(stage->engine) == TW_OK, 1);
     child->other = 1;
     for (;;) pause();
 }
 
 static void flush_for_ever(struct stage *stage, struct child *child, uint32_t number) {
-    (void)number;
     while (!atomic_load(stage->enough)) {
         EXPECT(tw_add(stage->family, tw_str("k0"), 1, NULL) == TW_OK, 1);
         EXPECT(tw_flush(stage->engine, 30000) == TW_OK, 2);
@@ -227,8 +215,7 @@ static void flush_for_ever(struct stage *stage, struct child *child, uint32_t nu
 }
 
 /* Goal: a flush that the leader had not served when it was killed is served by the next one. */
-static void a_flush_outlives_its_leader(void **state) {
-    (void)state;
+TEST(a_flush_outlives_its_leader) {
     struct stage stage;
     stage_begin(&stage, TW_LIMIT_SOFT);
     pid_t flusher = 0;
@@ -290,8 +277,7 @@ static void acquire_by_turns(struct stage *stage, struct child *child, uint32_t 
 }
 
 /* Goal: the same in host-driven processes, each of which drives its calls by its own turns. */
-static void host_driven_processes_share_a_strict_limit(void **state) {
-    (void)state;
+TEST(host_driven_processes_share_a_strict_limit) {
     struct stage stage;
     stage_begin_with(&stage, TW_LIMIT_STRICT, TW_HOST_DRIVEN);
     begin_all(&stage, acquire_by_turns);
@@ -302,8 +288,7 @@ static void host_driven_processes_share_a_strict_limit(void **state) {
 /* ---- refused ----------------------------------------------------------------------------------------------------- */
 
 /* Goal: what processes of a shared engine cannot do with Redis is refused with the reason. */
-static void slots_are_refused(void **state) {
-    (void)state;
+TEST(slots_are_refused) {
     struct stage stage;
     stage_begin(&stage, TW_LIMIT_STRICT);
     assert_status(tw_hold(stage.family, tw_str("k"), 1, NULL), TW_ERR_MODE);
@@ -314,16 +299,5 @@ static void slots_are_refused(void **state) {
 int main(void) {
     redis_server_require();
     test_skip_unshared();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_strict_limit_is_exact_whoever_leads),
-        cmocka_unit_test(killed_processes_charge_at_most_the_call_under_way),
-        cmocka_unit_test(one_process_is_first_and_one_has_the_lock),
-        cmocka_unit_test(reservations_of_all_processes_share_a_stock),
-        cmocka_unit_test(a_flush_of_each_process_is_served),
-        cmocka_unit_test(without_a_leader_a_flush_says_that_nobody_leads),
-        cmocka_unit_test(a_flush_outlives_its_leader),
-        cmocka_unit_test(host_driven_processes_share_a_strict_limit),
-        cmocka_unit_test(slots_are_refused),
-    };
-    return cmocka_run_group_tests_name("shared_calls", tests, NULL, NULL);
+    return test_run();
 }

@@ -6,15 +6,13 @@
 
 static void add_to_all(struct stage *stage, struct child *child, uint32_t number) {
     char name[16];
-    (void)number;
     for (uint32_t round = 0; round < 200; round++)
         for (uint32_t key = 0; key < KEYS; key++)
             if (tw_add(stage->family, key_name(key, name), 1, NULL) == TW_OK) child->added[key]++;
 }
 
 /* Goal: what four processes add is in Redis, to the unit, over one connection. */
-static void four_processes_count_over_one_connection(void **state) {
-    (void)state;
+TEST(four_processes_count_over_one_connection) {
     struct stage stage;
     stage_begin(&stage, TW_LIMIT_SOFT);
     stage_lead(&stage);
@@ -32,7 +30,6 @@ static void four_processes_count_over_one_connection(void **state) {
 #define LIMIT 1000
 
 static void acquire_until_denied(struct stage *stage, struct child *child, uint32_t number) {
-    (void)number;
     for (uint32_t denied = 0; denied < 100;) { /* a soft limit denies, too, while the total of a new key is unknown */
         tw_verdict verdict;
         tw_status status = tw_acquire(stage->family, tw_str("sale"), 1, LIMIT, &verdict);
@@ -62,20 +59,17 @@ static void sell_all(uint32_t mode) {
 }
 
 /* Goal: four processes share one limit. With a hard limit, one lease serves them all. */
-static void a_soft_limit_of_four_processes_admits_exactly_its_number(void **state) {
-    (void)state;
+TEST(a_soft_limit_of_four_processes_admits_exactly_its_number) {
     sell_all(TW_LIMIT_SOFT);
 }
 
-static void a_hard_limit_of_four_processes_admits_exactly_its_number(void **state) {
-    (void)state;
+TEST(a_hard_limit_of_four_processes_admits_exactly_its_number) {
     sell_all(TW_LIMIT_HARD);
 }
 
 /* ---- killed ------------------------------------------------------------------------------------------------------ */
 
 static void sell_for_ever(struct stage *stage, struct child *child, uint32_t number) {
-    (void)number;
     for (;;) {
         tw_verdict verdict;
         tw_status status = tw_acquire(stage->family, tw_str("sale"), 1, INT64_C(300000), &verdict);
@@ -100,8 +94,7 @@ static void kill_children(struct stage *stage, child_work *work, uint64_t kills)
 }
 
 /* Goal: a killed process loses nothing that it was answered, and the flush after it ends. */
-static void killed_processes_lose_no_answered_count(void **state) {
-    (void)state;
+TEST(killed_processes_lose_no_answered_count) {
     struct stage stage;
     stage_begin(&stage, TW_LIMIT_SOFT);
     stage_lead(&stage);
@@ -113,8 +106,7 @@ static void killed_processes_lose_no_answered_count(void **state) {
 }
 
 /* Goal: a hard limit is never passed. A killed process takes at most the unit that it had in its hand. */
-static void killed_processes_pass_no_hard_limit(void **state) {
-    (void)state;
+TEST(killed_processes_pass_no_hard_limit) {
     struct stage stage;
     stage_begin(&stage, TW_LIMIT_HARD);
     stage_lead(&stage);
@@ -147,8 +139,7 @@ static void *count_for_ever(void *ctx) {
 
 /* Goal: a child may be forked while another thread of its parent is anywhere in a turn with Redis. Its first call makes
  * it a process of its own, and breaks nothing. */
-static void a_child_is_forked_at_any_moment_of_a_turn(void **state) {
-    (void)state;
+TEST(a_child_is_forked_at_any_moment_of_a_turn) {
     struct stage stage;
     stage_begin(&stage, TW_LIMIT_SOFT);
     stage_lead(&stage);
@@ -173,13 +164,5 @@ static void a_child_is_forked_at_any_moment_of_a_turn(void **state) {
 int main(void) {
     redis_server_require();
     test_skip_unshared();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(four_processes_count_over_one_connection),
-        cmocka_unit_test(a_soft_limit_of_four_processes_admits_exactly_its_number),
-        cmocka_unit_test(a_hard_limit_of_four_processes_admits_exactly_its_number),
-        cmocka_unit_test(killed_processes_lose_no_answered_count),
-        cmocka_unit_test(killed_processes_pass_no_hard_limit),
-        cmocka_unit_test(a_child_is_forked_at_any_moment_of_a_turn),
-    };
-    return cmocka_run_group_tests_name("shared_counts", tests, NULL, NULL);
+    return test_run();
 }

@@ -58,14 +58,12 @@ static void change_many_times(uint32_t timeout_ms) {
 }
 
 /* Goal: hand-overs leave nothing uncertain, and the sums are equal to the unit. */
-static void a_sync_that_hands_over_leaves_nothing_open(void **state) {
-    (void)state;
+TEST(a_sync_that_hands_over_leaves_nothing_open) {
     change_many_times(1000);
 }
 
 /* Goal: the batches in flight of a sync that ended are settled by Redis's ledger. */
-static void batches_in_flight_are_settled_by_the_next_sync(void **state) {
-    (void)state;
+TEST(batches_in_flight_are_settled_by_the_next_sync) {
     change_many_times(0);
 }
 
@@ -96,8 +94,7 @@ static pid_t leader_begin(struct stage *stage, uint32_t number) {
 
 /* Goal: each leader's tw_close() leaves the instance to the next leader: nothing is uncertain, nothing is lost.
  * Method: one hundred leaders, one after the other; the next one waits already. Three processes only count. */
-static void a_hundred_leaders_hand_over(void **state) {
-    (void)state;
+TEST(a_hundred_leaders_hand_over) {
     struct stage stage;
     stage_begin(&stage, TW_LIMIT_SOFT);
     pid_t pids[CHILDREN];
@@ -123,7 +120,6 @@ static void a_hundred_leaders_hand_over(void **state) {
 #define LIMIT INT64_C(100000)
 
 static void sell_until_final(struct stage *stage, struct child *child, uint32_t number) {
-    (void)number;
     for (bool is_final = false; !is_final;) {
         tw_verdict verdict;
         tw_status status = tw_acquire(stage->family, tw_str("sale"), 1, LIMIT, &verdict);
@@ -135,8 +131,7 @@ static void sell_until_final(struct stage *stage, struct child *child, uint32_t 
 }
 
 /* Goal: one lease serves all processes, also when another process goes on with it, and the whole limit is sold. */
-static void a_lease_goes_on_with_the_next_sync(void **state) {
-    (void)state;
+TEST(a_lease_goes_on_with_the_next_sync) {
     struct stage stage;
     stage_begin(&stage, TW_LIMIT_HARD);
     stage_lead(&stage);
@@ -168,8 +163,7 @@ static void add_some(struct stage *stage, uint32_t rounds) {
 }
 
 /* Goal: the next sync finds that Redis was wiped, and sends everything again; also if the one before had begun that. */
-static void a_wiped_redis_is_restored_by_the_next_sync(void **state) {
-    (void)state;
+TEST(a_wiped_redis_is_restored_by_the_next_sync) {
     struct stage stage;
     stage_begin(&stage, TW_LIMIT_SOFT);
     stage_lead(&stage);
@@ -192,8 +186,7 @@ static void a_wiped_redis_is_restored_by_the_next_sync(void **state) {
 }
 
 /* Goal: a key that Redis refuses waits with the next sync, and is counted once after its repair. */
-static void a_refused_key_goes_on_waiting(void **state) {
-    (void)state;
+TEST(a_refused_key_goes_on_waiting) {
     struct stage stage;
     stage_begin(&stage, TW_LIMIT_SOFT);
     stage_lead(&stage);
@@ -211,8 +204,7 @@ static void a_refused_key_goes_on_waiting(void **state) {
 }
 
 /* Goal: elements of a distinct count arrive, whichever sync had collected them. */
-static void a_distinct_count_goes_on(void **state) {
-    (void)state;
+TEST(a_distinct_count_goes_on) {
     struct stage stage;
     stage_begin(&stage, TW_LIMIT_SOFT);
     tw_family *visitors = kind_of(stage.engine, "visitors", TW_KIND_DISTINCT);
@@ -245,8 +237,7 @@ static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t en
 }
 
 /* Goal: a window that one engine closes for all gets its hook once, and all its counts, whichever sync claimed it. */
-static void a_window_is_closed_once_by_whichever_sync(void **state) {
-    (void)state;
+TEST(a_window_is_closed_once_by_whichever_sync) {
     struct stage stage;
     struct closed closed = {0};
     stage_begin(&stage, TW_LIMIT_SOFT);
@@ -272,15 +263,5 @@ static void a_window_is_closed_once_by_whichever_sync(void **state) {
 int main(void) {
     redis_server_require();
     test_skip_unshared();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sync_that_hands_over_leaves_nothing_open),
-        cmocka_unit_test(batches_in_flight_are_settled_by_the_next_sync),
-        cmocka_unit_test(a_hundred_leaders_hand_over),
-        cmocka_unit_test(a_lease_goes_on_with_the_next_sync),
-        cmocka_unit_test(a_wiped_redis_is_restored_by_the_next_sync),
-        cmocka_unit_test(a_refused_key_goes_on_waiting),
-        cmocka_unit_test(a_distinct_count_goes_on),
-        cmocka_unit_test(a_window_is_closed_once_by_whichever_sync),
-    };
-    return cmocka_run_group_tests_name("shared_hand_over", tests, NULL, NULL);
+    return test_run();
 }

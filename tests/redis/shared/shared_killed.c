@@ -23,8 +23,7 @@ static void kill_candidates(struct stage *stage, pid_t *pids, child_work *work, 
 }
 
 /* Goal: sums equal to the unit, but for calls that were not answered, and for units that on_lost has named. */
-static void killed_leaders_lose_nothing(void **state) {
-    (void)state;
+TEST(killed_leaders_lose_nothing) {
     struct stage stage;
     stage_begin(&stage, TW_LIMIT_SOFT);
     pid_t pids[CHILDREN];
@@ -56,8 +55,7 @@ static void lead_and_sell(struct stage *stage, struct child *child, uint32_t num
 }
 
 /* Goal: a hard limit is not passed, whatever the leader was doing. */
-static void killed_leaders_pass_no_hard_limit(void **state) {
-    (void)state;
+TEST(killed_leaders_pass_no_hard_limit) {
     struct stage stage;
     stage_begin(&stage, TW_LIMIT_HARD);
     pid_t pids[CHILDREN];
@@ -79,9 +77,5 @@ static void killed_leaders_pass_no_hard_limit(void **state) {
 int main(void) {
     redis_server_require();
     test_skip_unshared();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed_leaders_lose_nothing),
-        cmocka_unit_test(killed_leaders_pass_no_hard_limit),
-    };
-    return cmocka_run_group_tests_name("shared_killed", tests, NULL, NULL);
+    return test_run();
 }

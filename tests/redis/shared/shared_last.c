@@ -34,7 +34,6 @@ static void sell(struct stage *stage, struct child *child, uint64_t most) {
 
 /* A candidate sells as many units as `other` says, and closes when it may. */
 static void work(struct stage *stage, struct child *child, uint32_t number) {
-    (void)number;
     if (tw_lead(stage->engine) < 0) _exit(3);
     sell(stage, child, atomic_load(&child->other));
     atomic_fetch_add(&child->calls, 1);
@@ -92,19 +91,16 @@ static void sell_in_generations(uint32_t threads) {
 }
 
 /* Goal of both: each generation leaves nothing in Redis, and the last one sells every unit that is left. */
-static void the_last_candidate_returns_what_redis_lent(void **state) {
-    (void)state;
+TEST(the_last_candidate_returns_what_redis_lent) {
     sell_in_generations(TW_OWN_THREAD);
 }
 
-static void the_last_host_returns_what_redis_lent(void **state) {
-    (void)state;
+TEST(the_last_host_returns_what_redis_lent) {
     sell_in_generations(TW_HOST_DRIVEN);
 }
 
 /* Goal: a candidate that closes while another one lives returns nothing: the other one goes on with its lease. */
-static void a_candidate_that_leaves_another_one_keeps_the_lease(void **state) {
-    (void)state;
+TEST(a_candidate_that_leaves_another_one_keeps_the_lease) {
     struct stage stage;
     stage_begin_with(&stage, TW_LIMIT_HARD, TW_OWN_THREAD);
     stage_lead(&stage);
@@ -119,10 +115,5 @@ static void a_candidate_that_leaves_another_one_keeps_the_lease(void **state) {
 int main(void) {
     redis_server_require();
     test_skip_unshared();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_last_candidate_returns_what_redis_lent),
-        cmocka_unit_test(the_last_host_returns_what_redis_lent),
-        cmocka_unit_test(a_candidate_that_leaves_another_one_keeps_the_lease),
-    };
-    return cmocka_run_group_tests_name("shared_last", tests, NULL, NULL);
+    return test_run();
 }

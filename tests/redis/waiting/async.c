@@ -9,8 +9,7 @@
 /* ---- each kind --------------------------------------------------------------------------------------------------- */
 
 /* Goal: in a host-driven engine each kind of call brings what its blocking form brings elsewhere. */
-static void each_kind_answers_in_the_hosts_loop(void **state) {
-    (void)state;
+TEST(each_kind_answers_in_the_hosts_loop) {
     static struct told told;
     open_async(TW_HOST_DRIVEN);
     tw_family_options options = strict_options("s");
@@ -96,8 +95,7 @@ static void play(tw_family *family, struct test_prng *prng) {
 
 /* Goal: each start is delivered or cancelled, and in the end Redis has the admitted units, to the unit: also of calls
  * that were cancelled before they were sent, while they were under way, and when their answer was there. */
-static void redis_has_what_was_admitted(void **state) {
-    (void)state;
+TEST(redis_has_what_was_admitted) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     started = delivered = cancelled = admitted = 0;
@@ -136,8 +134,7 @@ static void deliver_one(tw_queue *queue) {
 /* Goal: units of a call that was answered, and is cancelled after tw_stop() before its `done`, have left Redis when
  * tw_close() has returned; those of calls that were delivered are there. Method: a strict family, a hard one, and
  * waiters of both; the first answer of each queue is delivered, by then the others have come, too. */
-static void a_cancel_after_the_stop_gives_units_back(void **state) {
-    (void)state;
+TEST(a_cancel_after_the_stop_gives_units_back) {
     static struct told calls[4][5];
     tw_queue *queues[4];
     open_async(TW_HOST_DRIVEN);
@@ -189,8 +186,7 @@ static void count_one(tw_request *request) {
 }
 
 /* Goal: without a queue the second thread calls `done`; with one the loop's thread does. Blocking calls continue. */
-static void threads_and_queues_are_answered(void **state) {
-    (void)state;
+TEST(threads_and_queues_are_answered) {
     static tw_request requests[2 * CALLS];
     static _Atomic int64_t told[2]; /* admitted, all */
     open_async(TW_OWN_THREAD);
@@ -218,14 +214,4 @@ static void threads_and_queues_are_answered(void **state) {
     assert_i64_equal(redis_server_get(&server, "s:k"), 100);
     assert_status(tw_queue_close(queue), TW_OK);
     close_async();
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_kind_answers_in_the_hosts_loop),
-        cmocka_unit_test(redis_has_what_was_admitted),
-        cmocka_unit_test(a_cancel_after_the_stop_gives_units_back),
-        cmocka_unit_test(threads_and_queues_are_answered),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

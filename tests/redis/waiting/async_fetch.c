@@ -122,8 +122,7 @@ static void compare(const struct question *question, tw_queue *queue) {
 
 /* Goal: answers, what is shown and in which order, error texts: all as of the blocking form. Method: an engine with
  * threads of its own has both; without a queue its second thread shows, with one the thread that runs the queue. */
-static void a_fetch_brings_what_its_blocking_form_brings(void **state) {
-    (void)state;
+TEST(a_fetch_brings_what_its_blocking_form_brings) {
     tw_queue *queue;
     open_shapes(TW_OWN_THREAD);
     redis_server_ask(&server, "HSET", "subjects:a:7", "views", "30", "likes", "2", "shares", "-1", "none", "0", "title",
@@ -151,8 +150,7 @@ static void a_fetch_brings_what_its_blocking_form_brings(void **state) {
 
 /* Goal: what cannot be asked is answered at once, by name; neither the visitor nor `done` is called. Also of a request
  * that has no `done`, of one that is under way, and after tw_stop(). */
-static void what_cannot_be_asked_is_refused_at_once(void **state) {
-    (void)state;
+TEST(what_cannot_be_asked_is_refused_at_once) {
     static char long_key[TW_KEY_SIZE_MAX + 1];
     static struct shown shown, under_way;
     open_shapes(TW_HOST_DRIVEN);
@@ -189,8 +187,7 @@ static void what_cannot_be_asked_is_refused_at_once(void **state) {
 }
 
 /* Goal: a server that does not reply is answered as of the blocking form, and nothing is shown. */
-static void a_silent_server_shows_nothing(void **state) {
-    (void)state;
+TEST(a_silent_server_shows_nothing) {
     static struct shown shown;
     open_shapes(TW_HOST_DRIVEN);
     redis_server_ask(&server, "ZADD", "ranks", "5", "b", NULL);
@@ -251,7 +248,6 @@ static bool show_to_nobody(void *ctx, tw_key name, int64_t total) {
     return true;
 }
 static void done_of_nobody(tw_request *request) {
-    (void)request;
     visits_of_the_gone++;
 }
 
@@ -277,8 +273,7 @@ static void cancel_after(int64_t pages, bool is_ranking) {
 
 /* Goal: a fetch that is cancelled between two of its pages shows nothing and reads no further; the next one is whole.
  * Method: a cancel after each number of pages up to the last. */
-static void a_cancel_between_pages_shows_nothing(void **state) {
-    (void)state;
+TEST(a_cancel_between_pages_shows_nothing) {
     open_shapes(TW_HOST_DRIVEN);
     fill_many();
     visits_of_the_gone = 0;
@@ -299,8 +294,7 @@ static bool cancel_next(void *ctx, tw_key name, int64_t total) {
     *(tw_status *)ctx = tw_request_cancel(&next.request);
     return false;
 }
-static void a_cancel_before_the_delivery_shows_nothing(void **state) {
-    (void)state;
+TEST(a_cancel_before_the_delivery_shows_nothing) {
     static struct shown first, last;
     tw_status status = TW_ERR_MODE;
     tw_queue *queue;
@@ -327,13 +321,6 @@ static void a_cancel_before_the_delivery_shows_nothing(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_fetch_brings_what_its_blocking_form_brings),
-        cmocka_unit_test(what_cannot_be_asked_is_refused_at_once),
-        cmocka_unit_test(a_silent_server_shows_nothing),
-        cmocka_unit_test(a_cancel_between_pages_shows_nothing),
-        cmocka_unit_test(a_cancel_before_the_delivery_shows_nothing),
-    };
     redis_server_require();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

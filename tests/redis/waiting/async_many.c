@@ -142,8 +142,7 @@ static void settle_all(void) {
 }
 
 /* Goal: each kind of call brings what it should, a million times if there is time, and Redis has what was given. */
-static void many_of_each_kind_bring_what_they_should(void **state) {
-    (void)state;
+TEST(many_of_each_kind_bring_what_they_should) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     open_async(TW_HOST_DRIVEN);
@@ -172,9 +171,6 @@ static void many_of_each_kind_bring_what_they_should(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_of_each_kind_bring_what_they_should),
-    };
     redis_server_require();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -192,8 +192,7 @@ static void run(struct stage *stage, int64_t ms, uint32_t threads) {
 }
 
 /* Goal: whatever happens to the link and to the callers, Redis has charged the admitted units. */
-static void what_redis_has_is_what_was_admitted(void **state) {
-    (void)state;
+TEST(what_redis_has_is_what_was_admitted) {
     struct stage stage;
     stage_open(&stage, 100, 1000000);
     run(&stage, test_is_slow() ? 1000 : 3000, 0);
@@ -201,8 +200,7 @@ static void what_redis_has_is_what_was_admitted(void **state) {
 }
 
 /* Goal: the same with threads that ask and forget while the host drives: no count is lost, none answered twice. */
-static void threads_ask_and_forget(void **state) {
-    (void)state;
+TEST(threads_ask_and_forget) {
     struct stage stage;
     stage_open(&stage, 100, 1000000);
     run(&stage, test_is_slow() ? 1000 : 2000, THREADS);
@@ -210,8 +208,7 @@ static void threads_ask_and_forget(void **state) {
 }
 
 /* Goal: a limit that is reached is not passed, though calls are given up and taken back all the time. */
-static void a_limit_is_never_passed(void **state) {
-    (void)state;
+TEST(a_limit_is_never_passed) {
     struct stage stage;
     stage_open(&stage, 100, 200);
     run(&stage, test_is_slow() ? 1000 : 2000, 0);
@@ -243,8 +240,7 @@ static void *wait_for_room(void *arg) {
 }
 
 /* Goal: with calls_max calls under way the next is refused at once, or waits for one of them to end, as it likes. */
-static void whoever_waits_for_room_gets_it(void **state) {
-    (void)state;
+TEST(whoever_waits_for_room_gets_it) {
     static struct call calls[1100];
     struct stage stage;
     struct test_prng prng;
@@ -264,14 +260,4 @@ static void whoever_waits_for_room_gets_it(void **state) {
     for (int64_t end_ms = test_mono_ms() + 20000; is_owed(&stage) && test_mono_ms() < end_ms;) turn(&stage, 5);
     assert_i64_equal(stage.answered, 1025);
     stage_close(&stage);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_redis_has_is_what_was_admitted),
-        cmocka_unit_test(threads_ask_and_forget),
-        cmocka_unit_test(a_limit_is_never_passed),
-        cmocka_unit_test(whoever_waits_for_room_gets_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

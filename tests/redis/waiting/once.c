@@ -23,8 +23,7 @@ static tw_family *neighbour(struct strict *strict, tw_engine **engine, uint32_t 
 /* ---- once -------------------------------------------------------------------------------------------------------- */
 
 /* Goal: of the callers of two engines one is the first, until it is cancelled; the count is 1. */
-static void one_caller_of_all_engines_is_first(void **state) {
-    (void)state;
+TEST(one_caller_of_all_engines_is_first) {
     struct strict strict;
     tw_engine *other;
     strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
@@ -43,8 +42,7 @@ static void one_caller_of_all_engines_is_first(void **state) {
 }
 
 /* Goal: the first caller is still the first when its reply is lost (trap L10). */
-static void the_first_stays_first_when_its_reply_is_lost(void **state) {
-    (void)state;
+TEST(the_first_stays_first_when_its_reply_is_lost) {
     static const enum proxy_fault faults[] = {PROXY_DROP_REPLY, PROXY_CUT_REPLY, PROXY_RESET};
     struct strict strict;
     strict_begin(&strict, STRICT_TRIES_MS, TW_OUTAGE_FAIL_CLOSED);
@@ -60,8 +58,7 @@ static void the_first_stays_first_when_its_reply_is_lost(void **state) {
 }
 
 /* Goal: a copy that arrives late, after the first call was cancelled, makes nobody the first. */
-static void a_late_copy_makes_nobody_the_first(void **state) {
-    (void)state;
+TEST(a_late_copy_makes_nobody_the_first) {
     struct strict strict;
     strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     assert_true(is_first(strict.family, "other"));
@@ -84,8 +81,7 @@ static void a_late_copy_makes_nobody_the_first(void **state) {
 
 /* Goal: a call of unknown outcome in a fail-closed family returns an error. What it may have written is taken back, so
  * that the key can still have its first call. */
-static void an_unknown_first_is_taken_back(void **state) {
-    (void)state;
+TEST(an_unknown_first_is_taken_back) {
     struct strict strict;
     bool first = true;
     strict_begin(&strict, STRICT_IN_VAIN_MS, TW_OUTAGE_FAIL_CLOSED);
@@ -101,8 +97,7 @@ static void an_unknown_first_is_taken_back(void **state) {
 }
 
 /* Goal: a soft family decides by what it knows, sends it, and denies as soon as it knows of the other engine's call. */
-static void soft_families_learn_of_each_others_first_call(void **state) {
-    (void)state;
+TEST(soft_families_learn_of_each_others_first_call) {
     struct strict strict;
     tw_engine *one, *two;
     strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
@@ -126,8 +121,7 @@ static void soft_families_learn_of_each_others_first_call(void **state) {
 /* ---- locks ------------------------------------------------------------------------------------------------------- */
 
 /* Goal: a lock has one holder; fencing tokens rise; an engine without the lock can neither extend nor release it. */
-static void a_lock_has_one_holder(void **state) {
-    (void)state;
+TEST(a_lock_has_one_holder) {
     struct strict strict;
     char mine[TW_TOKEN_SIZE], theirs[TW_TOKEN_SIZE] = "x";
     uint64_t fence = 0, next = 0;
@@ -157,8 +151,7 @@ static void a_lock_has_one_holder(void **state) {
 
 /* Goal: the reply to a lock, its extension or its release is lost: the holder is still the holder, with the same
  * fencing token. */
-static void the_holder_stays_the_holder_when_its_reply_is_lost(void **state) {
-    (void)state;
+TEST(the_holder_stays_the_holder_when_its_reply_is_lost) {
     struct strict strict;
     char token[TW_TOKEN_SIZE];
     uint64_t fence;
@@ -175,8 +168,7 @@ static void the_holder_stays_the_holder_when_its_reply_is_lost(void **state) {
 }
 
 /* Goal: a copy of tw_lock() that arrives after the release locks nothing; a lock of unknown outcome is released. */
-static void nobody_holds_a_lock_without_knowing(void **state) {
-    (void)state;
+TEST(nobody_holds_a_lock_without_knowing) {
     struct strict strict;
     char token[TW_TOKEN_SIZE];
     strict_begin(&strict, STRICT_IN_VAIN_MS, TW_OUTAGE_FAIL_CLOSED);
@@ -221,8 +213,7 @@ static void *contend(void *argument) {
 
 /* Goal: while replies are lost, contending threads never hold the lock together, and each fencing token is above all
  * earlier ones. */
-static void contenders_are_never_inside_together(void **state) {
-    (void)state;
+TEST(contenders_are_never_inside_together) {
     struct strict strict;
     strict_begin(&strict, 5000, TW_OUTAGE_FAIL_CLOSED);
     struct contest contest = {.family = strict.family};
@@ -236,16 +227,5 @@ static void contenders_are_never_inside_together(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_caller_of_all_engines_is_first),
-        cmocka_unit_test(the_first_stays_first_when_its_reply_is_lost),
-        cmocka_unit_test(a_late_copy_makes_nobody_the_first),
-        cmocka_unit_test(an_unknown_first_is_taken_back),
-        cmocka_unit_test(soft_families_learn_of_each_others_first_call),
-        cmocka_unit_test(a_lock_has_one_holder),
-        cmocka_unit_test(the_holder_stays_the_holder_when_its_reply_is_lost),
-        cmocka_unit_test(nobody_holds_a_lock_without_knowing),
-        cmocka_unit_test(contenders_are_never_inside_together),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

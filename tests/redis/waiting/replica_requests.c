@@ -173,7 +173,6 @@ static void show(struct redis_server *server) {
 }
 
 static bool follows(void *ctx) {
-    (void)ctx;
     return redis_server_get(&replica, "strict:k") == 3 &&
            strstr(redis_server_ask(&replica, "KEYS", "tw:hold:*", NULL), "jobs");
 }
@@ -231,16 +230,14 @@ static void check_calls(bool at_replica) {
 }
 
 /* Goal: no call takes its result from a replica that lags, and no count is lost permanently. */
-static void a_replica_that_lags_decides_nothing(void **state) {
-    (void)state;
+TEST(a_replica_that_lags_decides_nothing) {
     begin();
     check_calls(true);
     check_master();
 }
 
 /* Goal: the same if the replica accepts writes, which are lost. */
-static void a_replica_that_takes_writes_decides_nothing(void **state) {
-    (void)state;
+TEST(a_replica_that_takes_writes_decides_nothing) {
     begin();
     redis_server_ask(&replica, "CONFIG", "SET", "replica-read-only", "no", NULL);
     check_calls(true);
@@ -249,26 +246,20 @@ static void a_replica_that_takes_writes_decides_nothing(void **state) {
 }
 
 /* Goal: the same if the master becomes a replica while connections stand that nobody checks again. */
-static void a_master_that_is_demoted_decides_nothing(void **state) {
-    (void)state;
+TEST(a_master_that_is_demoted_decides_nothing) {
     begin();
     check_calls(false);
     check_master();
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_replica_that_lags_decides_nothing),
-        cmocka_unit_test(a_replica_that_takes_writes_decides_nothing),
-        cmocka_unit_test(a_master_that_is_demoted_decides_nothing),
-    };
     static const char *const at_once[] = {"--repl-diskless-sync-delay", "0", NULL};
     redis_server_require();
     redis_server_start_tcp(&master, at_once);
     redis_server_start_tcp(&replica, NULL);
     snprintf(address, sizeof address, "%s/shown", master.folder);
     snprintf(url, sizeof url, "unix://%s", address);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run();
     redis_server_destroy(&replica);
     redis_server_destroy(&master);
     return failed;

@@ -10,8 +10,7 @@
 #include <time.h>
 
 /* Goal: Redis decides, exactly, and the verdict names it. */
-static void redis_admits_exactly_the_limit(void **state) {
-    (void)state;
+TEST(redis_admits_exactly_the_limit) {
     struct strict strict;
     strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     tw_verdict verdict = strict_take(strict.family, "k", 7, 10, TW_OK);
@@ -36,8 +35,7 @@ static void redis_admits_exactly_the_limit(void **state) {
 
 /* Goal: a key of a strict family lives as long in Redis as in other families: its window and the retention, or from its
  * first count. */
-static void a_key_ends_in_redis_as_others_do(void **state) {
-    (void)state;
+TEST(a_key_ends_in_redis_as_others_do) {
     struct strict strict;
     strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_LOCAL);
     tw_family_options options = strict_options("day");
@@ -73,8 +71,7 @@ static void a_key_ends_in_redis_as_others_do(void **state) {
 }
 
 /* Goal: at 2^53 too, where a double has gaps: three units are left, and three are admitted, or reserved. */
-static void the_greatest_limit_is_exact(void **state) {
-    (void)state;
+TEST(the_greatest_limit_is_exact) {
     struct strict strict;
     strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_LOCAL);
     tw_family_options options = strict_options("log");
@@ -97,8 +94,7 @@ static void the_greatest_limit_is_exact(void **state) {
 }
 
 /* Goal: tw_acquire_some() shows in the figures as other calls do, both with what it takes and with what it does not. */
-static void some_that_are_taken_are_counted(void **state) {
-    (void)state;
+TEST(some_that_are_taken_are_counted) {
     struct strict strict;
     strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     tw_family_options log = strict_options("log"), bucket = strict_options("bucket");
@@ -120,8 +116,7 @@ static void some_that_are_taken_are_counted(void **state) {
 
 /* Goal: tw_acquire_some() takes as many as there are, and refunded units can be acquired again once the refund was
  * sent. */
-static void some_are_taken_and_some_given_back(void **state) {
-    (void)state;
+TEST(some_are_taken_and_some_given_back) {
     struct strict strict;
     tw_verdict verdict;
     int64_t taken = -1;
@@ -159,8 +154,7 @@ static void some_are_taken_and_some_given_back(void **state) {
 }
 
 /* Goal: tw_acquire_wait() ends when Redis reports that all is used, unless the key's end lies within its time-out. */
-static void nobody_waits_for_what_is_used_up(void **state) {
-    (void)state;
+TEST(nobody_waits_for_what_is_used_up) {
     struct strict strict;
     tw_verdict verdict;
     strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
@@ -195,8 +189,7 @@ static void *take_one_by_one(void *argument) {
 }
 
 /* Goal: sixteen threads over eight connections admit exactly the limit. */
-static void threads_together_admit_exactly_the_limit(void **state) {
-    (void)state;
+TEST(threads_together_admit_exactly_the_limit) {
     struct strict strict;
     strict_begin(&strict, 5000, TW_OUTAGE_FAIL_CLOSED);
     struct crowd crowd = {.family = strict.family, .limit = (int64_t)test_scale(2000)};
@@ -213,8 +206,7 @@ static void threads_together_admit_exactly_the_limit(void **state) {
 /* ---- lost replies ------------------------------------------------------------------------------------------------ */
 
 /* Goal: a call whose reply is lost is sent again under the same number, and charged once (trap L11). */
-static void a_lost_reply_is_charged_once(void **state) {
-    (void)state;
+TEST(a_lost_reply_is_charged_once) {
     static const enum proxy_fault faults[] = {PROXY_DROP_REPLY, PROXY_CUT_REPLY, PROXY_RESET,
                                               PROXY_GARBAGE,    PROXY_TWICE,     PROXY_DROP_REQUEST};
     struct strict strict;
@@ -234,8 +226,7 @@ static void a_lost_reply_is_charged_once(void **state) {
 }
 
 /* Goal: a copy that Redis executes late, after the call had the reply to another copy, charges nothing. */
-static void a_late_copy_charges_nothing(void **state) {
-    (void)state;
+TEST(a_late_copy_charges_nothing) {
     struct strict strict;
     strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     (void)strict_take(strict.family, "k", 1, 1000, TW_OK);
@@ -255,8 +246,7 @@ static const char *say_again(struct strict *strict, const struct strict_call *ca
 
 /* Goal: a late copy charges nothing even if there is room by now: neither of a call that was sent again and denied, nor
  * of an earlier call on the same connection. */
-static void a_copy_that_comes_when_there_is_room_charges_nothing(void **state) {
-    (void)state;
+TEST(a_copy_that_comes_when_there_is_room_charges_nothing) {
     struct strict strict;
     strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     (void)strict_take(strict.family, "k", 5, 5, TW_OK);
@@ -282,8 +272,7 @@ static bool is_settled(void *ctx) {
 
 /* Goal: a call of unknown outcome that on_outage admitted is charged once in the end: what Redis charged is taken back,
  * and what was counted here arrives. A call that was denied is not charged at all. */
-static void a_call_of_unknown_outcome_is_settled(void **state) {
-    (void)state;
+TEST(a_call_of_unknown_outcome_is_settled) {
     static const uint32_t policies[] = {TW_OUTAGE_LOCAL, TW_OUTAGE_FAIL_OPEN, TW_OUTAGE_FAIL_CLOSED};
     for (size_t i = 0; i < 3; i++) {
         struct strict strict;
@@ -304,8 +293,7 @@ static void a_call_of_unknown_outcome_is_settled(void **state) {
 
 /* Goal: whatever the network does to any number of calls, in the end Redis has exactly what was admitted: nothing
  * twice, nothing that was denied. If the policy denies, it never has more than the limit (trap L11). */
-static void what_was_admitted_is_what_is_charged(void **state) {
-    (void)state;
+TEST(what_was_admitted_is_what_is_charged) {
     static const enum proxy_fault faults[] = {PROXY_DROP_REQUEST, PROXY_DROP_REPLY,  PROXY_LOSE_REQUEST,
                                               PROXY_LOSE_REPLY,   PROXY_CUT_REQUEST, PROXY_CUT_REPLY,
                                               PROXY_HOLD,         PROXY_RESET};
@@ -341,19 +329,5 @@ static void what_was_admitted_is_what_is_charged(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(redis_admits_exactly_the_limit),
-        cmocka_unit_test(a_key_ends_in_redis_as_others_do),
-        cmocka_unit_test(the_greatest_limit_is_exact),
-        cmocka_unit_test(some_that_are_taken_are_counted),
-        cmocka_unit_test(some_are_taken_and_some_given_back),
-        cmocka_unit_test(nobody_waits_for_what_is_used_up),
-        cmocka_unit_test(threads_together_admit_exactly_the_limit),
-        cmocka_unit_test(a_lost_reply_is_charged_once),
-        cmocka_unit_test(a_late_copy_charges_nothing),
-        cmocka_unit_test(a_copy_that_comes_when_there_is_room_charges_nothing),
-        cmocka_unit_test(a_call_of_unknown_outcome_is_settled),
-        cmocka_unit_test(what_was_admitted_is_what_is_charged),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -53,8 +53,7 @@ static wide moment_of(struct redis_server *server, int64_t limit) {
 
 /* ---- Redis decides ---- */
 
-static void a_rate_and_a_burst_are_decided_by_redis(void **state) {
-    (void)state;
+TEST(a_rate_and_a_burst_are_decided_by_redis) {
     struct strict strict;
     strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     tw_family *family = gcra_family(strict.engine, YEAR, 10, TW_OUTAGE_LOCAL);
@@ -82,8 +81,7 @@ static void a_rate_and_a_burst_are_decided_by_redis(void **state) {
 }
 
 /* Goal: calls that can never be admitted, calls of nothing, and calls of the largest amount have the right results. */
-static void odd_calls_have_an_answer(void **state) {
-    (void)state;
+TEST(odd_calls_have_an_answer) {
     struct strict strict;
     tw_verdict verdict;
     int64_t taken = -1;
@@ -115,8 +113,7 @@ static void odd_calls_have_an_answer(void **state) {
 }
 
 /* Goal: the stored moment stays when a call names another limit, so the same part of the bucket is full. */
-static void another_limit_finds_the_same_part_full(void **state) {
-    (void)state;
+TEST(another_limit_finds_the_same_part_full) {
     struct strict strict;
     strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     tw_family *family = gcra_family(strict.engine, YEAR, 0, TW_OUTAGE_LOCAL);
@@ -138,8 +135,7 @@ static void another_limit_finds_the_same_part_full(void **state) {
 
 /* Goal: tw_acquire_some() takes as many as there are, also if the reply is lost. A bucket that is empty again leaves
  * nothing in Redis. */
-static void some_are_taken_and_the_rest_comes_back(void **state) {
-    (void)state;
+TEST(some_are_taken_and_the_rest_comes_back) {
     struct strict strict;
     tw_verdict verdict;
     int64_t taken = -1;
@@ -169,8 +165,7 @@ static void some_are_taken_and_the_rest_comes_back(void **state) {
 }
 
 /* Goal: in shadow mode it decides, and denies no call. */
-static void shadow_mode_admits_every_call(void **state) {
-    (void)state;
+TEST(shadow_mode_admits_every_call) {
     struct strict strict;
     tw_verdict verdict;
     strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
@@ -243,8 +238,7 @@ static int64_t take_in_a_process(const char *url, uint64_t seed, int64_t limit, 
 
 /* Goal: several processes get exactly the burst and what the rate gives by Redis's clock. The moment has moved by
  * exactly what they got, and is never more than a burst ahead. */
-static void processes_together_get_the_burst_and_the_rate(void **state) {
-    (void)state;
+TEST(processes_together_get_the_burst_and_the_rate) {
     const int64_t limit = 18007, burst = 1500, first = 500, window_us = TW_HOUR * 1000; /* five a second */
     struct redis_server server;
     tw_options options;
@@ -297,8 +291,7 @@ static void processes_together_get_the_burst_and_the_rate(void **state) {
 /* ---- lost replies ------------------------------------------------------------------------------------------------ */
 
 /* Goal: a call whose reply is lost is sent again under the same number, and charged once (trap L11). */
-static void a_lost_reply_is_charged_once(void **state) {
-    (void)state;
+TEST(a_lost_reply_is_charged_once) {
     static const enum proxy_fault faults[] = {PROXY_DROP_REPLY, PROXY_CUT_REPLY,    PROXY_RESET, PROXY_GARBAGE,
                                               PROXY_TWICE,      PROXY_DROP_REQUEST, PROXY_HOLD};
     struct strict strict;
@@ -329,8 +322,7 @@ static bool is_settled(void *ctx) {
 
 /* Goal: a call of unknown outcome is charged once in the end if it was admitted here, and not at all if it was
  * denied. */
-static void a_call_of_unknown_outcome_is_settled(void **state) {
-    (void)state;
+TEST(a_call_of_unknown_outcome_is_settled) {
     static const uint32_t policies[] = {TW_OUTAGE_LOCAL, TW_OUTAGE_FAIL_OPEN, TW_OUTAGE_FAIL_CLOSED};
     for (size_t i = 0; i < 3; i++) {
         struct strict strict;
@@ -351,8 +343,7 @@ static void a_call_of_unknown_outcome_is_settled(void **state) {
 
 /* Goal: whatever the network does to any number of calls, in the end the bucket has what was admitted, nothing twice.
  * Besides, it has at most the calls of unknown outcome, until time has drained them. */
-static void what_was_admitted_is_what_is_charged(void **state) {
-    (void)state;
+TEST(what_was_admitted_is_what_is_charged) {
     static const enum proxy_fault faults[] = {PROXY_DROP_REQUEST, PROXY_DROP_REPLY,  PROXY_LOSE_REQUEST,
                                               PROXY_LOSE_REPLY,   PROXY_CUT_REQUEST, PROXY_CUT_REPLY,
                                               PROXY_TWICE,        PROXY_HOLD,        PROXY_RESET};
@@ -408,8 +399,7 @@ static int64_t call_without_redis(tw_family *family, const char *key) {
 
 /* Goal: with Redis dead the policy decides, and TW_OUTAGE_LOCAL decides by Redis's last reply. When Redis is back the
  * later moment holds. */
-static void a_dead_redis_is_an_outage(void **state) {
-    (void)state;
+TEST(a_dead_redis_is_an_outage) {
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
     static const uint32_t policies[] = {TW_OUTAGE_LOCAL, TW_OUTAGE_FAIL_OPEN, TW_OUTAGE_FAIL_CLOSED,
                                         TW_OUTAGE_FAIL_CLOSED};
@@ -455,8 +445,7 @@ static void a_dead_redis_is_an_outage(void **state) {
 
 /* Goal: after an outage each request reports this engine's bucket to Redis. However often that happens, the moment
  * moves once, and by no more than the time on the way. */
-static void a_bucket_reported_after_an_outage_counts_once(void **state) {
-    (void)state;
+TEST(a_bucket_reported_after_an_outage_counts_once) {
     struct strict strict;
     strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     tw_family *family = gcra_family(strict.engine, TW_HOUR, 0, TW_OUTAGE_LOCAL);
@@ -480,8 +469,7 @@ static void a_bucket_reported_after_an_outage_counts_once(void **state) {
 }
 
 /* Goal: a key that holds another type is decided here and left as it is; Redis decides the other keys. */
-static void a_key_of_another_kind_is_refused_alone(void **state) {
-    (void)state;
+TEST(a_key_of_another_kind_is_refused_alone) {
     struct strict strict;
     strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     tw_family *family = gcra_family(strict.engine, YEAR, 0, TW_OUTAGE_FAIL_CLOSED);
@@ -506,8 +494,7 @@ static void a_key_of_another_kind_is_refused_alone(void **state) {
 }
 
 /* Goal: the permissions in docs/KEYS.md suffice; without SET the policy decides, and nothing is charged. */
-static void the_permissions_of_the_manual_suffice(void **state) {
-    (void)state;
+TEST(the_permissions_of_the_manual_suffice) {
     struct redis_server server;
     tw_options options;
     tw_engine *engine;
@@ -532,8 +519,7 @@ static void the_permissions_of_the_manual_suffice(void **state) {
 }
 
 /* Goal: options that GCRA does not support are refused, and the error names the field. */
-static void options_that_gcra_does_not_support_are_refused(void **state) {
-    (void)state;
+TEST(options_that_gcra_does_not_support_are_refused) {
     struct redis_server server;
     tw_options options;
     tw_engine *engine;
@@ -572,21 +558,5 @@ static void options_that_gcra_does_not_support_are_refused(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rate_and_a_burst_are_decided_by_redis),
-        cmocka_unit_test(odd_calls_have_an_answer),
-        cmocka_unit_test(another_limit_finds_the_same_part_full),
-        cmocka_unit_test(some_are_taken_and_the_rest_comes_back),
-        cmocka_unit_test(shadow_mode_admits_every_call),
-        cmocka_unit_test(processes_together_get_the_burst_and_the_rate),
-        cmocka_unit_test(a_lost_reply_is_charged_once),
-        cmocka_unit_test(a_call_of_unknown_outcome_is_settled),
-        cmocka_unit_test(what_was_admitted_is_what_is_charged),
-        cmocka_unit_test(a_dead_redis_is_an_outage),
-        cmocka_unit_test(a_bucket_reported_after_an_outage_counts_once),
-        cmocka_unit_test(a_key_of_another_kind_is_refused_alone),
-        cmocka_unit_test(the_permissions_of_the_manual_suffice),
-        cmocka_unit_test(options_that_gcra_does_not_support_are_refused),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

@@ -55,8 +55,7 @@ static int64_t admitted_here(struct known *known, const char *key) {
 /* Goal: when Redis goes away, an engine admits what the last answers have left, whatever other engines had counted by
  * then. Method: no batch comes by itself within this test. Three keys: others count up; others count down, which the
  * next batch shows; and this engine has units of its own on their way. */
-static void the_last_answer_is_known_when_redis_goes_away(void **state) {
-    (void)state;
+TEST(the_last_answer_is_known_when_redis_goes_away) {
     static const char *const keys[] = {"up", "down", "own"};
     struct known known;
     int64_t left[3];
@@ -86,8 +85,7 @@ static void the_last_answer_is_known_when_redis_goes_away(void **state) {
 
 /* Goal: Redis has no work with a strict limit but its calls. Method: keys whose totals are known are taken from, up to
  * the limit and beyond, while the engine syncs often; no batch follows. */
-static void calls_of_known_keys_cause_no_batches(void **state) {
-    (void)state;
+TEST(calls_of_known_keys_cause_no_batches) {
     struct known known;
     begin(&known, 20);
     take_from_redis(&known, "a", 1);
@@ -111,9 +109,5 @@ static void calls_of_known_keys_cause_no_batches(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_last_answer_is_known_when_redis_goes_away),
-        cmocka_unit_test(calls_of_known_keys_cause_no_batches),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

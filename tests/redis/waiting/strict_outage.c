@@ -19,8 +19,7 @@ static int64_t own_ms(void) {
 
 /* Goal: with Redis dead the policy decides, at once when the breaker is open. When Redis is back it decides again, and
  * what was admitted meanwhile is counted there once. */
-static void a_dead_redis_is_an_outage(void **state) {
-    (void)state;
+TEST(a_dead_redis_is_an_outage) {
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
     for (size_t i = 0; i < 3; i++) {
         struct redis_server server;
@@ -95,8 +94,7 @@ static void assert_grace(tw_engine *engine, tw_family *family, const char *key, 
 /* Goal: for the grace after Redis's last reply, what is known here decides; afterwards on_outage does. One clock serves
  * a whole outage, also for a family without calls in it, and starts anew with the next outage. An error of one key is
  * no outage. */
-static void within_the_grace_what_is_known_here_decides(void **state) {
-    (void)state;
+TEST(within_the_grace_what_is_known_here_decides) {
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
     _Atomic int64_t ahead_ns = 0;
     struct redis_server server;
@@ -163,8 +161,7 @@ static void *fetch_once(void *argument) {
 
 /* Goal: Redis hangs, and later accepts connections but sends nothing: every caller has a result within the deadline,
  * also callers beyond the number of connections. */
-static void a_black_hole_is_answered_in_time(void **state) {
-    (void)state;
+TEST(a_black_hole_is_answered_in_time) {
     struct strict strict;
     struct caller callers[24];
     pthread_t threads[24];
@@ -223,8 +220,7 @@ static bool is_trying(void *ctx) {
 /* Goal: when the breaker is half-open one caller tries; all others get a result at once. Method: one thread calls again
  * and again. While one of its calls waits for Redis, seven others call, and have their results before that call ends.
  * On a busy machine the seven may come too late for it: then they come to a later one. */
-static void one_caller_tries_for_all(void **state) {
-    (void)state;
+TEST(one_caller_tries_for_all) {
     struct strict strict;
     struct caller callers[7];
     pthread_t threads[7], thread;
@@ -257,8 +253,7 @@ static void one_caller_tries_for_all(void **state) {
 }
 
 /* Goal: a reply of an unknown form counts as none, costs the connection, and admits no call. */
-static void a_hostile_answer_admits_nobody(void **state) {
-    (void)state;
+TEST(a_hostile_answer_admits_nobody) {
     static const char *const texts[] = {
         "+OK\r\n",
         ":1\r\n",
@@ -303,8 +298,7 @@ static void a_hostile_answer_admits_nobody(void **state) {
 
 /* Goal: a counter that is no number is refused alone: the policy decides it, other keys go on, and the breaker stays
  * closed. */
-static void a_key_of_another_kind_is_refused_alone(void **state) {
-    (void)state;
+TEST(a_key_of_another_kind_is_refused_alone) {
     struct strict strict;
     strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     redis_server_ask(&strict.server, "RPUSH", "s:list", "x", NULL);
@@ -319,8 +313,7 @@ static void a_key_of_another_kind_is_refused_alone(void **state) {
 }
 
 /* Goal: a server that forgets its scripts costs one more round trip. */
-static void forgotten_scripts_are_sent_again(void **state) {
-    (void)state;
+TEST(forgotten_scripts_are_sent_again) {
     struct strict strict;
     char token[TW_TOKEN_SIZE];
     strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
@@ -336,8 +329,7 @@ static void forgotten_scripts_are_sent_again(void **state) {
 }
 
 /* Goal: a refused login is an outage with slow retries, and the password appears nowhere. */
-static void a_refused_login_is_an_outage(void **state) {
-    (void)state;
+TEST(a_refused_login_is_an_outage) {
     struct redis_server server;
     struct log_lines lines = {.text = ""};
     tw_options options;
@@ -367,8 +359,7 @@ static void a_refused_login_is_an_outage(void **state) {
 
 /* Goal: a user with the permissions in docs/KEYS.md can make all of these calls; without them a call has the result of
  * an outage. */
-static void the_permissions_of_the_manual_suffice(void **state) {
-    (void)state;
+TEST(the_permissions_of_the_manual_suffice) {
     struct redis_server server;
     tw_options options;
     tw_engine *engine;
@@ -409,8 +400,7 @@ static void the_permissions_of_the_manual_suffice(void **state) {
 }
 
 /* Goal: tw_stop() ends calls that wait, at once. */
-static void stopping_ends_calls_that_wait(void **state) {
-    (void)state;
+TEST(stopping_ends_calls_that_wait) {
     struct strict strict;
     struct caller callers[12];
     pthread_t threads[12];
@@ -446,8 +436,7 @@ static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t en
 }
 
 /* Goal: no call waits in a host-driven engine, in a hook, or inside tw_enter(). */
-static void nobody_waits_where_one_may_not(void **state) {
-    (void)state;
+TEST(nobody_waits_where_one_may_not) {
     struct strict strict;
     tw_options options;
     tw_engine *driven;
@@ -480,8 +469,7 @@ static void nobody_waits_where_one_may_not(void **state) {
 }
 
 /* Goal: a forked child uses connections of its own; the parent's stay open. */
-static void a_forked_child_asks_for_itself(void **state) {
-    (void)state;
+TEST(a_forked_child_asks_for_itself) {
     struct strict strict;
     strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     (void)strict_take(strict.family, "k", 1, 10, TW_OK);
@@ -502,8 +490,7 @@ static void a_forked_child_asks_for_itself(void **state) {
 }
 
 /* Goal: connections that Redis closes because they are idle are noticed before they are used. */
-static void an_idle_connection_may_be_closed(void **state) {
-    (void)state;
+TEST(an_idle_connection_may_be_closed) {
     struct strict strict;
     strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     for (int i = 0; i < 3; i++) {
@@ -518,20 +505,5 @@ static void an_idle_connection_may_be_closed(void **state) {
 
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_dead_redis_is_an_outage),
-        cmocka_unit_test(within_the_grace_what_is_known_here_decides),
-        cmocka_unit_test(a_black_hole_is_answered_in_time),
-        cmocka_unit_test(one_caller_tries_for_all),
-        cmocka_unit_test(a_hostile_answer_admits_nobody),
-        cmocka_unit_test(a_key_of_another_kind_is_refused_alone),
-        cmocka_unit_test(forgotten_scripts_are_sent_again),
-        cmocka_unit_test(a_refused_login_is_an_outage),
-        cmocka_unit_test(the_permissions_of_the_manual_suffice),
-        cmocka_unit_test(stopping_ends_calls_that_wait),
-        cmocka_unit_test(nobody_waits_where_one_may_not),
-        cmocka_unit_test(a_forked_child_asks_for_itself),
-        cmocka_unit_test(an_idle_connection_may_be_closed),
-    };
-    return test_run_side_by_side(tests);
+    return test_run_side_by_side();
 }

@@ -71,7 +71,6 @@ static void name_text(char *name, size_t size, int key) {
 
 static void note_lost(void *ctx, tw_family *family, tw_key key, int64_t start_ms, int64_t delta, int reason) {
     struct node *node = ctx;
-    (void)start_ms;
     if (reason == TW_LOST_UNCERTAIN) node->unsure += delta;
     if (family == node->forever)
         node->lost[key_of_text(key)] += delta;
@@ -257,8 +256,7 @@ static void run_seed(const char *name, uint64_t seed, const struct world_faults 
 }
 
 /* Goal: P2, P3, P8 for callers of the real engine on a faulty network. Method: see above; many faults in every seed. */
-static void what_callers_added_is_in_redis_or_reported(void **state) {
-    (void)state;
+TEST(what_callers_added_is_in_redis_or_reported) {
     static const struct world_faults faults = {.refuse_connect = 1000,
                                                .black_hole = 300,
                                                .cut_request = 200,
@@ -277,8 +275,7 @@ static void what_callers_added_is_in_redis_or_reported(void **state) {
 /* Goal: after a wipe, Redis gets all that the counters of live windows had sent, once, whatever else fails meanwhile.
  * Method: wipes on top of a faulty network and restarts, while windows roll over. At the end the sums of the endless
  * family and of the hours agree to the unit; at every step nothing is there twice. */
-static void a_wiped_redis_gets_all_counts_again(void **state) {
-    (void)state;
+TEST(a_wiped_redis_gets_all_counts_again) {
     static const struct world_faults faults = {.refuse_connect = 300,
                                                .cut_request = 150,
                                                .cut_reply = 150,
@@ -295,8 +292,7 @@ static void a_wiped_redis_gets_all_counts_again(void **state) {
 
 /* Goal: the same with a store for each hash tag, which are wiped one by one. Each gets its own counts again, once, and
  * no count is doubled in the others. Method: as above, with four tags; the real engine tells which counter is where. */
-static void a_wiped_store_gets_its_own_counts_again(void **state) {
-    (void)state;
+TEST(a_wiped_store_gets_its_own_counts_again) {
     static const struct world_faults faults = {.refuse_connect = 300,
                                                .cut_request = 150,
                                                .cut_reply = 150,
@@ -312,13 +308,4 @@ static void a_wiped_store_gets_its_own_counts_again(void **state) {
         wiped += sim.slots_wiped;
     }
     assert_true(wiped > 0 || count < 10); /* where a sanitizer runs one seed, it may have no wipe */
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_callers_added_is_in_redis_or_reported),
-        cmocka_unit_test(a_wiped_redis_gets_all_counts_again),
-        cmocka_unit_test(a_wiped_store_gets_its_own_counts_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

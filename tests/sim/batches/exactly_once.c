@@ -42,8 +42,7 @@ static void play(const char *name, uint64_t seed, bool shaped, bool sleeps) {
 /* Goal: P2, P3, P7, P8 through all possible faults at once, and a table that shows that they happened. Method:
  * hardships.h; 300 seeds, 6,000 in the long suite, and those that once failed. Every third is of strings alone; in the
  * others each kind of counter is drawn to be a string, a field of a hash, or a member of a sorted set. */
-static void each_count_arrives_exactly_once_whatever_fails(void **state) {
-    (void)state;
+TEST(each_count_arrives_exactly_once_whatever_fails) {
     static const char *const names[] = {"exactly_once", "exactly_once_shaped"};
     static uint64_t seeds[SEEDS_MAX];
     uint64_t fresh = test_scale(300);
@@ -61,18 +60,9 @@ static void each_count_arrives_exactly_once_whatever_fails(void **state) {
 
 /* Goal: what a turn leaves to do is done in some turns, or waits for time or for the network. Otherwise a host's loop
  * would use a whole processor (tw_timeout_ms() would be 0). */
-static void no_turn_is_requested_without_end(void **state) {
-    (void)state;
+TEST(no_turn_is_requested_without_end) {
     static const char name[] = "sleeps";
     static uint64_t seeds[SEEDS_MAX];
     size_t count = test_seeds(name, test_scale(50), seeds, SEEDS_MAX);
     for (size_t i = 0; i < count; i++) play(name, seeds[i], true, true);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_count_arrives_exactly_once_whatever_fails),
-        cmocka_unit_test(no_turn_is_requested_without_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -380,7 +380,6 @@ static void each_seed(void **state) {
 
 /* Before the next test begins its seeds. */
 static int name_failed_seed(void **state) {
-    (void)state;
     if (is_playing) test_seed_failed("refused_keys", seed_now);
     test_seed_ends();
     is_playing = false;

@@ -53,8 +53,7 @@ static size_t run_seeds(const char *name, size_t fresh, const struct world_fault
 
 /* Goal: P2 on a faulty network, with a Redis that forgets nothing. Method: cuts at any byte, silence, refusals,
  * restarts, flushed scripts, a rejected key; every fault must have happened. */
-static void no_delta_is_lost_or_doubled_on_a_lying_network(void **state) {
-    (void)state;
+TEST(no_delta_is_lost_or_doubled_on_a_lying_network) {
     static const struct world_faults faults = {.refuse_connect = 1000,
                                                .black_hole = 500,
                                                .cut_request = 300,
@@ -76,8 +75,7 @@ static void no_delta_is_lost_or_doubled_on_a_lying_network(void **state) {
 }
 
 /* Goal: without faults no data is sent a second time. Method: no faults at all. */
-static void on_a_kind_network_each_batch_is_sent_once(void **state) {
-    (void)state;
+TEST(on_a_kind_network_each_batch_is_sent_once) {
     static const struct world_faults none = {0};
     sim_make(test_seed(), &none, "noeviction", 1000); /* the world leaps by 300 ms now and then */
     run(STEPS);
@@ -93,8 +91,7 @@ static void on_a_kind_network_each_batch_is_sent_once(void **state) {
 
 /* Goal: a Redis that goes back gets again what it forgot, as far as the window reaches; the rest is reported to the
  * unit. Method: snapshots, at most some seconds old, are restored at random, on top of a faulty network. */
-static void what_redis_forgets_is_sent_again(void **state) {
-    (void)state;
+TEST(what_redis_forgets_is_sent_again) {
     static const struct world_faults faults = {
         .cut_request = 200, .cut_reply = 200, .tell_nobody = 3000, .restart = 2, .roll_back = 4, .flush_scripts = 5};
     size_t runs = run_seeds("sync_rollback", 25, &faults, "noeviction");
@@ -106,8 +103,7 @@ static void what_redis_forgets_is_sent_again(void **state) {
 /* Goal: a key that Redis refuses while it goes back and comes back is neither doubled nor lost without a report. The
  * refused delta is sent separately, so no replay has it; what a replay could not bring is counted. Method: snapshots
  * from before and after a key was rejected are restored. */
-static void a_key_refused_while_redis_goes_back_counts_once(void **state) {
-    (void)state;
+TEST(a_key_refused_while_redis_goes_back_counts_once) {
     static const struct world_faults faults = {
         .cut_request = 100, .cut_reply = 100, .restart = 2, .roll_back = 10, .fail_over = 5, .poison = 20};
     size_t runs = run_seeds("sync_rollback_poison", 10, &faults, "noeviction");
@@ -115,16 +111,14 @@ static void a_key_refused_while_redis_goes_back_counts_once(void **state) {
 }
 
 /* Goal: a wiped Redis gets the window back; what it cannot get is counted. */
-static void a_wiped_redis_gets_the_window_back(void **state) {
-    (void)state;
+TEST(a_wiped_redis_gets_the_window_back) {
     static const struct world_faults faults = {.cut_request = 100, .cut_reply = 100, .restart = 2, .wipe = 3};
     size_t runs = run_seeds("sync_wipe", 25, &faults, "noeviction");
     assert_happened(runs, WORLD_WIPED, WORLD_WIPED);
 }
 
 /* Goal: an evicted ledger leads to a new instance; no count is doubled, and at most what was in flight is uncertain. */
-static void an_evicted_ledger_doubles_nothing(void **state) {
-    (void)state;
+TEST(an_evicted_ledger_doubles_nothing) {
     static const struct world_faults faults = {
         .cut_request = 200, .cut_reply = 200, .tell_nobody = 3000, .evict_ledgers = 5};
     size_t runs = run_seeds("sync_evict", 25, &faults, "volatile-lru");
@@ -132,8 +126,7 @@ static void an_evicted_ledger_doubles_nothing(void **state) {
 }
 
 /* Goal: an allocation that fails costs time and nothing else (fault 45). Method: one in twenty fails inside turns. */
-static void without_memory_nothing_is_lost_or_doubled(void **state) {
-    (void)state;
+TEST(without_memory_nothing_is_lost_or_doubled) {
     static const struct world_faults faults = {.cut_request = 100, .cut_reply = 100, .restart = 2, .flush_scripts = 5};
     uint64_t seeds[1000];
     size_t count = test_seeds("sync_memory", test_scale(15), seeds, 1000);
@@ -154,8 +147,7 @@ static void without_memory_nothing_is_lost_or_doubled(void **state) {
 }
 
 /* Goal: gauges that wait for replies from before a rewind request no turn meanwhile. */
-static void gauges_that_wait_for_a_rewind_ask_for_no_turn(void **state) {
-    (void)state;
+TEST(gauges_that_wait_for_a_rewind_ask_for_no_turn) {
     static const struct world_faults none = {0};
     sim_make(test_seed(), &none, "noeviction", 1000);
     struct twi_sync *sync = sim.engines[0].sync;
@@ -186,8 +178,7 @@ static void gauges_that_wait_for_a_rewind_ask_for_no_turn(void **state) {
 
 /* Goal: a connection marked as broken takes and sends nothing more, even if a reply is there. The turn ends it, and the
  * batch is sent again under its number. */
-static void on_a_connection_that_has_failed_nothing_more_is_taken_or_sent(void **state) {
-    (void)state;
+TEST(on_a_connection_that_has_failed_nothing_more_is_taken_or_sent) {
     static const struct world_faults none = {0};
     sim_make(test_seed(), &none, "noeviction", 1000);
     struct twi_sync *sync = sim.engines[0].sync;
@@ -243,8 +234,7 @@ static struct twi_load most_under_way(int steps) {
 /* Goal: close to a Redis, one small batch is in flight at a time, even if more wait; far from it, a pipeline of larger
  * ones (R7: the data in our input buffer hold others up). Method: a collection of three keys, one per small batch; a
  * network without delay, then one with a delay. */
-static void as_much_is_under_way_as_the_way_asks_for(void **state) {
-    (void)state;
+TEST(as_much_is_under_way_as_the_way_asks_for) {
     static const struct world_faults none = {0}, slow = {.slow = 10000};
     sim_make(test_seed(), &none, "noeviction", 1000);
     struct twi_sync *sync = sim.engines[0].sync;
@@ -267,20 +257,4 @@ static void as_much_is_under_way_as_the_way_asks_for(void **state) {
     live();
     check_books();
     sim_free();
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_much_is_under_way_as_the_way_asks_for),
-        cmocka_unit_test(on_a_connection_that_has_failed_nothing_more_is_taken_or_sent),
-        cmocka_unit_test(gauges_that_wait_for_a_rewind_ask_for_no_turn),
-        cmocka_unit_test(without_memory_nothing_is_lost_or_doubled),
-        cmocka_unit_test(on_a_kind_network_each_batch_is_sent_once),
-        cmocka_unit_test(no_delta_is_lost_or_doubled_on_a_lying_network),
-        cmocka_unit_test(what_redis_forgets_is_sent_again),
-        cmocka_unit_test(a_key_refused_while_redis_goes_back_counts_once),
-        cmocka_unit_test(a_wiped_redis_gets_the_window_back),
-        cmocka_unit_test(an_evicted_ledger_doubles_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

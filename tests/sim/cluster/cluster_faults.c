@@ -21,8 +21,7 @@ static void play_seed(const char *name, uint64_t seed, bool shaped, bool sleeps)
 /* Goal: P2 for each store, in a cluster that is never at rest: no count is lost or doubled; a flush that is done has
  * sent everything; once the cluster is calm, all that can be there is. Method: half of the seeds are of strings alone;
  * in the others each kind of counter is drawn to be a string, a field of a hash, or a member of a sorted set. */
-static void in_a_cluster_each_count_arrives_once(void **state) {
-    (void)state;
+TEST(in_a_cluster_each_count_arrives_once) {
     static const char *const names[] = {"sync_cluster", "sync_cluster_shaped"};
     uint64_t seeds[SEEDS_MAX], fresh = test_scale(150);
     size_t count = 0;
@@ -40,18 +39,9 @@ static void in_a_cluster_each_count_arrives_once(void **state) {
 }
 
 /* Goal: the same as in exactly_once.c. */
-static void no_turn_is_requested_without_end(void **state) {
-    (void)state;
+TEST(no_turn_is_requested_without_end) {
     static const char name[] = "sleeps_cluster";
     uint64_t seeds[SEEDS_MAX];
     size_t count = test_seeds(name, test_scale(30), seeds, SEEDS_MAX);
     for (size_t i = 0; i < count; i++) play_seed(name, seeds[i], true, true);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(in_a_cluster_each_count_arrives_once),
-        cmocka_unit_test(no_turn_is_requested_without_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

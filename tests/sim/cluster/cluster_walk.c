@@ -317,8 +317,7 @@ static void check(void) {
     twi_reader_free(walk.reader);
 }
 
-static void each_batch_finds_its_way_once(void **state) {
-    (void)state;
+TEST(each_batch_finds_its_way_once) {
     static uint64_t seeds[4096];
     size_t count = test_seeds("cluster_walk", test_scale(6), seeds, 4096);
     uint64_t moved = 0, asked = 0, tryagain = 0, held = 0, refreshes = 0;
@@ -337,11 +336,4 @@ static void each_batch_finds_its_way_once(void **state) {
     print_message("# MOVED %d, ASK %d, TRYAGAIN %d, held %d, refreshes %d\n", (int)moved, (int)asked, (int)tryagain,
                   (int)held, (int)refreshes);
     assert_true(moved && asked && tryagain && refreshes);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_batch_finds_its_way_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

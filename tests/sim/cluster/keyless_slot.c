@@ -117,8 +117,7 @@ static void split_after_the_ruling(uint64_t seed, bool at_opening) {
     world_free(&scene.world);
 }
 
-static void a_slot_that_is_split_after_the_ruling_is_not_restored(void **state) {
-    (void)state;
+TEST(a_slot_that_is_split_after_the_ruling_is_not_restored) {
     uint64_t seeds[256];
     size_t count = test_seeds("keyless_slot", test_scale(4), seeds, sizeof seeds / sizeof *seeds);
     for (size_t i = 0; i < count; i++) {
@@ -127,11 +126,4 @@ static void a_slot_that_is_split_after_the_ruling_is_not_restored(void **state) 
         split_after_the_ruling(seeds[i], true);
         test_seed_ends();
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slot_that_is_split_after_the_ruling_is_not_restored),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

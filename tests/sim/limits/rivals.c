@@ -62,8 +62,7 @@ static void try_hard(struct trial trial) {
 
 /* Goal: P4 and P5 on many nodes: whatever fails, no unit is sold too many, and none is left once faults stop and buyers
  * wait. Method: every case; a node that is killed may keep its lease. */
-static void a_hard_limit_is_never_passed_and_sold_to_the_unit(void **state) {
-    (void)state;
+TEST(a_hard_limit_is_never_passed_and_sold_to_the_unit) {
     each_trial(try_hard);
 }
 
@@ -77,8 +76,7 @@ static void try_first(struct trial trial) {
 
 /* Goal: a new engine has its first unit of a hard limit within 300 ms, if Redis replies and its epoch stands; up to 16
  * engines take part. */
-static void a_new_engine_has_its_first_unit_soon(void **state) {
-    (void)state;
+TEST(a_new_engine_has_its_first_unit_soon) {
     each_trial(try_first);
 }
 
@@ -106,8 +104,7 @@ static void try_soft(struct trial trial) {
 
 /* Goal: shares exceed a limit by at most 1 % if calls come steadily, and by at most a fifth of what interval sync does
  * where that is bad. What Redis has counted is the admitted units, also after lost replies and an outage. */
-static void a_soft_limit_is_kept_five_times_better_than_by_interval_sync(void **state) {
-    (void)state;
+TEST(a_soft_limit_is_kept_five_times_better_than_by_interval_sync) {
     each_trial(try_soft);
 }
 
@@ -132,8 +129,7 @@ static void try_theirs(struct trial trial) {
 /* Goal: the comparison is fair. Each of the others fails where it must, and only there. Otherwise the simulation would
  * prove nothing. Method: what was cleared is lost, what was sent again is doubled, shares do not move, and what a lost
  * reply granted nobody has. */
-static void the_others_are_as_good_and_as_bad_as_they_are_known_to_be(void **state) {
-    (void)state;
+TEST(the_others_are_as_good_and_as_bad_as_they_are_known_to_be) {
     each_trial(try_theirs);
 }
 
@@ -148,8 +144,7 @@ static void try_twice(struct trial trial) {
 }
 
 /* Goal: the table can be reproduced. Method: the case with most random events in it, twice. */
-static void the_same_seed_has_the_same_outcome(void **state) {
-    (void)state;
+TEST(the_same_seed_has_the_same_outcome) {
     each_trial(try_twice);
 }
 
@@ -162,12 +157,5 @@ static int print_first(void) {
 
 int main(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "first") == 0) return print_first();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_hard_limit_is_never_passed_and_sold_to_the_unit),
-        cmocka_unit_test(a_new_engine_has_its_first_unit_soon),
-        cmocka_unit_test(a_soft_limit_is_kept_five_times_better_than_by_interval_sync),
-        cmocka_unit_test(the_others_are_as_good_and_as_bad_as_they_are_known_to_be),
-        cmocka_unit_test(the_same_seed_has_the_same_outcome),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

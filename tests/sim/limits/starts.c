@@ -173,24 +173,18 @@ static void each_scene(bool is_starved, int seeds, int most) {
 
 /* Goal: engines that start together, and engines that meet a key together, keep its limit to 1 %, however fast they
  * spend, and sell it out. A verdict's error bound is true, except in one of a thousand (R13). */
-static void a_rush_keeps_a_soft_limit(void **state) {
-    (void)state;
+TEST(a_rush_keeps_a_soft_limit) {
     each_scene(false, (int)test_scale(1), 8);
 }
 
 /* Goal: the same if no engine gets enough time: within 10 % at a start, and within 3 % if they were told how many
  * engines there are. What others had counted and could not send for longer than an interval is in nobody's bound. */
-static void a_rush_of_starved_engines_keeps_a_soft_limit(void **state) {
-    (void)state;
+TEST(a_rush_of_starved_engines_keeps_a_soft_limit) {
     each_scene(true, (int)test_scale(1), 8);
 }
 
 int main(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "table") == 0)
         return print_tables(argc > 2 ? atoi(argv[2]) : 9, argc > 3 ? atoll(argv[3]) : LIMIT);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rush_keeps_a_soft_limit),
-        cmocka_unit_test(a_rush_of_starved_engines_keeps_a_soft_limit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -83,8 +83,7 @@ static int64_t minute_of(int64_t unix_ms) {
 
 /* Goal: flush_keys_per_s holds on return. The window that expires first is sent first, while the open one has its
  * quarter. Method: a backlog of three windows of 60 keys; 40 keys a second; counted after every step. */
-static void the_backlog_is_sent_at_its_rate_and_in_its_order(void **state) {
-    (void)state;
+TEST(the_backlog_is_sent_at_its_rate_and_in_its_order) {
     struct node node;
     uint64_t seed = test_seed();
     world_init(&world, seed);
@@ -127,8 +126,7 @@ static void the_backlog_is_sent_at_its_rate_and_in_its_order(void **state) {
 /* Goal: nodes that return together do not begin together; a flush does not wait for that (fault 60's traffic). Method:
  * three nodes, many seeds; an outage of ten seconds; when does the first key of each node arrive after it is
  * connected? */
-static void nodes_that_return_together_do_not_begin_together(void **state) {
-    (void)state;
+TEST(nodes_that_return_together_do_not_begin_together) {
     int64_t soonest_ms = INT64_MAX, latest_ms = 0;
     uint64_t first_seed = test_seed();
     for (uint64_t seed = first_seed; seed < first_seed + 12; seed++) {
@@ -221,8 +219,7 @@ static void note_returns(struct returns *returns, uint64_t seed, uint32_t retry_
 /* Goal: after Redis is back, it is used again within a second in the median case, whatever the outage's length; by each
  * engine within retry_max_ms plus the time that spreads the first collection; and not by all at one time. Method:
  * outages of 2 to 13 s, three nodes each, on the world's clock; the first count of each that Redis has. */
-static void a_redis_that_is_back_is_used_again_within_a_second(void **state) {
-    (void)state;
+TEST(a_redis_that_is_back_is_used_again_within_a_second) {
     static const uint32_t mosts_ms[] = {0, 200, 5000};
     for (size_t i = 0; i < 3; i++) {
         struct returns returns = {.count = 0};
@@ -240,8 +237,7 @@ static void a_redis_that_is_back_is_used_again_within_a_second(void **state) {
 /* Goal: the known state of Redis's clock is forgotten with the connection. The next server may have another clock, and
  * its first reply may be slower than the best one of the server before. Method: many reconnects to a server whose clock
  * differs by 0.7 s, too little to tell from a slow reply; the engine's idea of the difference soon after each. */
-static void another_connection_has_another_clock(void **state) {
-    (void)state;
+TEST(another_connection_has_another_clock) {
     struct node node;
     uint64_t seed = test_seed();
     world_init(&world, seed);
@@ -262,14 +258,4 @@ static void another_connection_has_another_clock(void **state) {
     }
     (void)tw_close(node.engine, 0);
     world_free(&world);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_backlog_is_sent_at_its_rate_and_in_its_order),
-        cmocka_unit_test(nodes_that_return_together_do_not_begin_together),
-        cmocka_unit_test(a_redis_that_is_back_is_used_again_within_a_second),
-        cmocka_unit_test(another_connection_has_another_clock),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

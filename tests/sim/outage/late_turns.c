@@ -62,8 +62,7 @@ static void stand_still(int turns, int64_t every_ms) {
 
 /* Goal: a machine that is too busy for the engine's thread and for Redis is no outage (R13). Method: the reply is not
  * there when a turn comes half a second late; it comes within a quarter of redis_timeout_ms from then on. */
-static void time_without_turns_is_no_outage(void **state) {
-    (void)state;
+TEST(time_without_turns_is_no_outage) {
     begin();
     stand_still(1, 500);
     assert_i64_equal(test_stat_of(scene.engine, disconnects), 0);
@@ -75,8 +74,7 @@ static void time_without_turns_is_no_outage(void **state) {
 }
 
 /* Goal: a Redis that is silent in spite of regular turns is left as early as ever. */
-static void a_silent_redis_is_left_in_time(void **state) {
-    (void)state;
+TEST(a_silent_redis_is_left_in_time) {
     begin();
     stand_still(TIMEOUT_MS - 10, 1);
     assert_i64_equal(test_stat_of(scene.engine, disconnects), 0);
@@ -87,8 +85,7 @@ static void a_silent_redis_is_left_in_time(void **state) {
 
 /* Goal: an engine whose turns are always late finds an outage, too. Method: every turn comes a second after the
  * previous one. */
-static void an_engine_that_is_always_late_leaves_a_silent_redis(void **state) {
-    (void)state;
+TEST(an_engine_that_is_always_late_leaves_a_silent_redis) {
     begin();
     stand_still(20 * TIMEOUT_MS / 1000, 1000);
     assert_i64_equal(test_stat_of(scene.engine, disconnects), 1);
@@ -97,22 +94,11 @@ static void an_engine_that_is_always_late_leaves_a_silent_redis(void **state) {
 
 /* Goal: turns that are all a bit late, as on a busy machine, do not push the deadline away. Method: a turn each 40 ms,
  * which is later than asked for; the silent Redis is left within four times redis_timeout_ms, not after ten. */
-static void many_slightly_late_turns_do_not_push_the_deadline_away(void **state) {
-    (void)state;
+TEST(many_slightly_late_turns_do_not_push_the_deadline_away) {
     begin();
     stand_still(2, 40);
     assert_i64_equal(test_stat_of(scene.engine, disconnects), 0);
     stand_still(8, 40);
     assert_i64_equal(test_stat_of(scene.engine, disconnects), 1);
     end();
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(time_without_turns_is_no_outage),
-        cmocka_unit_test(a_silent_redis_is_left_in_time),
-        cmocka_unit_test(an_engine_that_is_always_late_leaves_a_silent_redis),
-        cmocka_unit_test(many_slightly_late_turns_do_not_push_the_deadline_away),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

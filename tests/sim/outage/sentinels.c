@@ -60,7 +60,6 @@ static void answer(struct world *world, struct world_connection *connection, con
                    size_t count, struct twi_bytes *reply) {
     static const char *const masters[] = {"*2\r\n$2\r\nm0\r\n$4\r\n6379\r\n", "*2\r\n$2\r\nm1\r\n$4\r\n6379\r\n"};
     int names = scene.sentinels[connection->aside - WORLD_ASIDE].names;
-    (void)world;
     assert_true(count == 3 && words[2].size == 4 && memcmp(words[2].data, "shop", 4) == 0);
     if (names != scene.master) seen.stale++;
     add_text(reply, names < 0 ? "*-1\r\n" : masters[names]);
@@ -261,8 +260,7 @@ static size_t run_seeds(size_t fresh, const struct world_faults *faults) {
 
 /* Goal: P2 through failovers, whatever the sentinels say meanwhile. Method: a kind network, so that all that happens is
  * the servers' and the sentinels' doing. */
-static void failovers_lose_and_double_nothing(void **state) {
-    (void)state;
+TEST(failovers_lose_and_double_nothing) {
     static const struct world_faults none = {0};
     size_t runs = run_seeds(15, &none);
     if (runs < 10) return;
@@ -272,8 +270,7 @@ static void failovers_lose_and_double_nothing(void **state) {
 }
 
 /* Goal: the same on a network that loses and delays, to the sentinels as well. */
-static void on_a_lying_network_too(void **state) {
-    (void)state;
+TEST(on_a_lying_network_too) {
     static const struct world_faults faults = {.refuse_connect = 500,
                                                .black_hole = 300,
                                                .cut_request = 100,
@@ -283,12 +280,4 @@ static void on_a_lying_network_too(void **state) {
                                                .slow = 100,
                                                .flush_scripts = 5};
     (void)run_seeds(8, &faults);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(failovers_lose_and_double_nothing),
-        cmocka_unit_test(on_a_lying_network_too),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

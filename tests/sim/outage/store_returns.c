@@ -62,8 +62,7 @@ static void leave(void) {
 /* Goal: a window ends before it is re-sent to the other store. What the earlier store has of it is neither re-sent nor
  * lost; what was new is lost. Method: the other store refuses writes until the window's keys are expired by its clock,
  * and then replies LATE. Without the rule 107 units are lost, of which 100 are in the store that is back. */
-static void a_window_that_ends_meanwhile_loses_only_new_counts(void **state) {
-    (void)state;
+TEST(a_window_that_ends_meanwhile_loses_only_new_counts) {
     begin(500);
     leave();
     assert_status(tw_add(scene.family, tw_str("k"), 7, NULL), TW_OK);
@@ -84,8 +83,7 @@ static void a_window_that_ends_meanwhile_loses_only_new_counts(void **state) {
 
 /* Goal: a server that had our ledger, and has followed an empty one since, is not trusted before it has stayed. Its
  * copy, which was promoted meanwhile, may be back. It is the same server (run_id), but its data have another past. */
-static void a_server_that_took_over_an_empty_past_is_in_doubt(void **state) {
-    (void)state;
+TEST(a_server_that_took_over_an_empty_past_is_in_doubt) {
     begin(6000);
     redis_model_init(&scene.world.other);
     scene.world.other.run = scene.world.redis.run;
@@ -103,12 +101,4 @@ static void a_server_that_took_over_an_empty_past_is_in_doubt(void **state) {
     assert_i64_equal(test_stat_of(scene.engine, uncertain), 0);
     (void)tw_close(scene.engine, 0);
     world_free(&scene.world);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_window_that_ends_meanwhile_loses_only_new_counts),
-        cmocka_unit_test(a_server_that_took_over_an_empty_past_is_in_doubt),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,8 +17,7 @@ static void play_seed(const char *name, uint64_t seed) {
 
 /* Goal: P2 for each store, on a faulty network: no count is lost or doubled, while one store after the other is wiped,
  * goes back, or loses its ledgers; a flush that is done has sent everything; in the end all that can be there is. */
-static void each_store_forgets_for_itself(void **state) {
-    (void)state;
+TEST(each_store_forgets_for_itself) {
     uint64_t seeds[SEEDS_MAX];
     size_t count = test_seeds("sync_stores", test_scale(60), seeds, SEEDS_MAX);
     for (size_t i = 0; i < count; i++) play_seed("sync_stores", seeds[i]);
@@ -55,8 +54,7 @@ static bool has_name(const char *name) {
 
 /* Goal: ledger and marker of a store lie in its key slot, by the rule for names without a tag: the short of the slot
  * behind the second colon. With one store the names have no tag. */
-static void own_names_lie_in_the_slot_of_their_store(void **state) {
-    (void)state;
+TEST(own_names_lie_in_the_slot_of_their_store) {
     struct twi_sync *sync = make_calm();
     for (uint32_t i = 1; i <= TAGS; i++) {
         char tag[16], marker[64];
@@ -84,8 +82,7 @@ static void own_names_lie_in_the_slot_of_their_store(void **state) {
 
 /* Goal: a store that is unreachable delays no other. The others' counts arrive, its own wait, and are not collected
  * again and again (C14). A flush waits for it, and for nothing else (C13). */
-static void a_store_that_is_away_holds_up_no_other(void **state) {
-    (void)state;
+TEST(a_store_that_is_away_holds_up_no_other) {
     struct twi_sync *sync = make_calm();
     tw_engine *engine = &sim.engines[0];
     struct twi_store *away = sync->stores[2];
@@ -133,8 +130,7 @@ static void step_until_all_rest(const struct twi_sync *sync) {
 
 /* Goal: a turn walks the stores that have something to do, and no other. Stores that are settled rest; a count wakes
  * its own store. Each ledger is written twice a minute all the same, and a flush is done though its store rested. */
-static void a_store_with_nothing_to_do_rests(void **state) {
-    (void)state;
+TEST(a_store_with_nothing_to_do_rests) {
     struct twi_sync *sync = make_calm();
     tw_engine *engine = &sim.engines[0];
     struct flush *flush = &sim.flushes[0];
@@ -185,8 +181,7 @@ static int flush_all(struct twi_sync *sync) {
 
 /* Goal: of more tags than there are places, some wait. Their counts stay in their counters, a flush waits for them, and
  * they are sent as places become free. A store that is unreachable takes no place, so it keeps nobody waiting. */
-static void a_store_without_a_place_waits_and_loses_nothing(void **state) {
-    (void)state;
+TEST(a_store_without_a_place_waits_and_loses_nothing) {
     struct twi_sync *sync = make_bounded(1);
     tw_engine *engine = &sim.engines[0];
     int waited = 0;
@@ -215,8 +210,7 @@ static void a_store_without_a_place_waits_and_loses_nothing(void **state) {
 }
 
 /* Goal: a wiped store is told its own counters again; the others are told nothing, and get no batch for it. */
-static void a_wiped_store_alone_is_told_again(void **state) {
-    (void)state;
+TEST(a_wiped_store_alone_is_told_again) {
     struct twi_sync *sync = make_calm();
     redis_model_wipe_slot(&sim.world.redis, tagged_slot(1));
     sim.forgets = true;
@@ -234,16 +228,4 @@ static void a_wiped_store_alone_is_told_again(void **state) {
     assert_i64_equal(fake_stat_of(&sim.engines[0], restored), owed);
     for (uint32_t i = 0; i < sync->store_count; i++) assert_true(sync->stores[i]->ledger.last <= last[i] + 4);
     sim_free();
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(own_names_lie_in_the_slot_of_their_store),
-        cmocka_unit_test(a_store_that_is_away_holds_up_no_other),
-        cmocka_unit_test(a_store_with_nothing_to_do_rests),
-        cmocka_unit_test(a_store_without_a_place_waits_and_loses_nothing),
-        cmocka_unit_test(a_wiped_store_alone_is_told_again),
-        cmocka_unit_test(each_store_forgets_for_itself),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -274,13 +274,11 @@ static inline void sim_close(void *ctx) {
 }
 
 static inline int sim_fd(void *ctx, bool *wants_write) {
-    (void)ctx;
     *wants_write = false;
     return -1;
 }
 
 static inline const char *sim_why(void *ctx) {
-    (void)ctx;
     return "a fault of the model";
 }
 

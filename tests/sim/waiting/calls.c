@@ -186,8 +186,7 @@ static void play(uint64_t seed) {
 }
 
 /* Goal: whatever happens, each unit that was admitted is charged once, and nothing else is. */
-static void what_is_charged_is_what_was_admitted(void **state) {
-    (void)state;
+TEST(what_is_charged_is_what_was_admitted) {
     uint64_t seeds[64];
     size_t count = test_seeds("calls", test_is_slow() ? 10 : 60, seeds, 64);
     int64_t all[6] = {0};
@@ -230,8 +229,7 @@ static void turns(int ms) {
 
 /* Goal: a deadline that passes while the reply lies in the socket, for the host was busy, is not passed (trap 6 of
  * calls that answer later): what is there is read first. */
-static void a_reply_that_is_there_is_in_time(void **state) {
-    (void)state;
+TEST(a_reply_that_is_there_is_in_time) {
     struct call call;
     world_begin(1);
     warm_up();
@@ -247,8 +245,7 @@ static void a_reply_that_is_there_is_in_time(void **state) {
 }
 
 /* Goal: a call that was begun just before the host was busy is sent all the same: that time does not count. */
-static void lateness_does_not_count(void **state) {
-    (void)state;
+TEST(lateness_does_not_count) {
     struct call call;
     world_begin(2);
     warm_up();
@@ -262,8 +259,7 @@ static void lateness_does_not_count(void **state) {
 }
 
 /* Goal: when the server forgets its scripts under many calls, its text goes out once. */
-static void one_text_is_enough(void **state) {
-    (void)state;
+TEST(one_text_is_enough) {
     world_begin(3);
     warm_up();
     world.knows_script = false;
@@ -276,8 +272,7 @@ static void one_text_is_enough(void **state) {
 }
 
 /* Goal: late denials owe nothing: no cancel follows. Late admissions are taken back. */
-static void a_late_denial_owes_nothing(void **state) {
-    (void)state;
+TEST(a_late_denial_owes_nothing) {
     for (int round = 0; round < 2; round++) {
         world_begin(4);
         warm_up();
@@ -296,8 +291,7 @@ static void a_late_denial_owes_nothing(void **state) {
 }
 
 /* Goal: a caller whose time is short ends no link and opens no breaker. */
-static void a_short_caller_harms_nobody(void **state) {
-    (void)state;
+TEST(a_short_caller_harms_nobody) {
     struct call call;
     world_begin(5);
     warm_up();
@@ -319,8 +313,7 @@ static void a_short_caller_harms_nobody(void **state) {
 
 /* Goal: a server that stops reading and answering is left after redis_timeout_ms; then the breaker is open, and calls
  * are refused at once; once it answers, the charged units in vain is taken back. */
-static void silence_ends_the_link(void **state) {
-    (void)state;
+TEST(silence_ends_the_link) {
     world_begin(6);
     warm_up();
     world.paused_until_ms = world.now_ms + 1000;
@@ -340,8 +333,7 @@ static void silence_ends_the_link(void **state) {
 
 /* Goal: a reply that is lost without a word is asked for again once the link was silent for redis_timeout_ms, by a call
  * that has more time than that; it is charged once. */
-static void a_lost_reply_is_asked_for_again(void **state) {
-    (void)state;
+TEST(a_lost_reply_is_asked_for_again) {
     struct call call;
     world_begin(12);
     warm_up();
@@ -358,8 +350,7 @@ static void a_lost_reply_is_asked_for_again(void **state) {
 }
 
 /* Goal: with calls_max calls under way the next one is refused at once, and that is no outage. */
-static void a_full_table_is_no_outage(void **state) {
-    (void)state;
+TEST(a_full_table_is_no_outage) {
     static struct call many[1100];
     world_begin(7);
     warm_up();
@@ -375,8 +366,7 @@ static void a_full_table_is_no_outage(void **state) {
 
 /* Goal: without a call there are no lanes; with 1,024 under way they need at most 1.5 MiB, and once each has been used
  * a call allocates nothing. Method: the allocator's own figures; the model allocates nothing by then. */
-static void lanes_need_little_memory(void **state) {
-    (void)state;
+TEST(lanes_need_little_memory) {
     static struct call many[1024];
     world_begin(11);
     uint32_t made = world.engine->here->remote.driver->ask_owed(world.engine->here->remote.sync);
@@ -398,8 +388,7 @@ static void lanes_need_little_memory(void **state) {
 }
 
 /* Goal: calls that are forgotten before there is a link leave their lanes to others at once. */
-static void forgotten_calls_leave_their_lanes(void **state) {
-    (void)state;
+TEST(forgotten_calls_leave_their_lanes) {
     static struct call many[1024];
     struct call more;
     world_begin(13);
@@ -419,8 +408,7 @@ static void forgotten_calls_leave_their_lanes(void **state) {
 }
 
 /* Goal: two lives of one process have the same names and numbers; the later one takes a new name, and is charged. */
-static void another_life_is_not_taken_for_this_one(void **state) {
-    (void)state;
+TEST(another_life_is_not_taken_for_this_one) {
     struct call call;
     world_begin(8);
     warm_up();
@@ -439,8 +427,7 @@ static void another_life_is_not_taken_for_this_one(void **state) {
 
 /* Goal: a call that goes out again says so: then its denial is noted, and a copy of it that was left behind on the
  * connection before charges nothing when there is room. */
-static void a_copy_that_was_left_behind_charges_nothing(void **state) {
-    (void)state;
+TEST(a_copy_that_was_left_behind_charges_nothing) {
     struct call call;
     world_begin(9);
     limit = 1;
@@ -474,8 +461,7 @@ static void serial_after(int64_t ms, char serial[32]) {
 
 /* Goal: two lives of one process, which have all of their memory in common, are distinguished by the nonce of a
  * call. */
-static void the_nonce_tells_two_lives_apart(void **state) {
-    (void)state;
+TEST(the_nonce_tells_two_lives_apart) {
     char one[32], other[32], again[32];
     serial_after(1, one);
     serial_after(1, again);
@@ -483,24 +469,4 @@ static void the_nonce_tells_two_lives_apart(void **state) {
     assert_string_equal(one, again);
     assert_int_equal(atoi(one), atoi(other));
     assert_string_not_equal(one, other);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_copy_that_was_left_behind_charges_nothing),
-        cmocka_unit_test(the_nonce_tells_two_lives_apart),
-        cmocka_unit_test(a_reply_that_is_there_is_in_time),
-        cmocka_unit_test(lateness_does_not_count),
-        cmocka_unit_test(one_text_is_enough),
-        cmocka_unit_test(a_late_denial_owes_nothing),
-        cmocka_unit_test(a_short_caller_harms_nobody),
-        cmocka_unit_test(silence_ends_the_link),
-        cmocka_unit_test(a_lost_reply_is_asked_for_again),
-        cmocka_unit_test(a_full_table_is_no_outage),
-        cmocka_unit_test(lanes_need_little_memory),
-        cmocka_unit_test(forgotten_calls_leave_their_lanes),
-        cmocka_unit_test(another_life_is_not_taken_for_this_one),
-        cmocka_unit_test(what_is_charged_is_what_was_admitted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,8 +27,7 @@ static const char *joined(const struct twi_totals *totals) {
     return text;
 }
 
-static void pages_are_united_and_ranked(void **state) {
-    (void)state;
+TEST(pages_are_united_and_ranked) {
     struct twi_totals totals = {0};
     static const char *const pages[] = {"1:b1:52:ab1:5", "", "1:a2:-31:b1:70:1:1", "2:ab1:9"};
     for (size_t i = 0; i < sizeof pages / sizeof *pages; i++)
@@ -46,8 +45,7 @@ static void pages_are_united_and_ranked(void **state) {
     assert_string_equal(joined(&totals), "");
 }
 
-static void what_is_no_whole_number_within_bounds_is_left_out(void **state) {
-    (void)state;
+TEST(what_is_no_whole_number_within_bounds_is_left_out) {
     static const char *const numbers[] = {"",
                                           "-",
                                           "+1",
@@ -74,8 +72,7 @@ static void what_is_no_whole_number_within_bounds_is_left_out(void **state) {
 }
 
 /* Goal: whatever a page holds, it is read or refused, and nothing beyond it is touched (the sanitizers look). */
-static void a_page_of_no_sense_is_refused(void **state) {
-    (void)state;
+TEST(a_page_of_no_sense_is_refused) {
     static const char page[] = "5:views2:305:likes1:2";
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
@@ -105,8 +102,7 @@ static void a_page_of_no_sense_is_refused(void **state) {
     }
 }
 
-static void more_than_a_million_or_64_mib_are_too_many(void **state) {
-    (void)state;
+TEST(more_than_a_million_or_64_mib_are_too_many) {
     struct twi_totals totals = {0};
     size_t size = (size_t)TWI_TOTALS_MAX * 6;
     char *page = malloc(size);
@@ -120,14 +116,4 @@ static void more_than_a_million_or_64_mib_are_too_many(void **state) {
     assert_non_null(page);
     assert_int_equal(twi_totals_add(&totals, page, size, INT64_MAX), TWI_TOTALS_TOO_MANY);
     twi_totals_clear(&totals);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pages_are_united_and_ranked),
-        cmocka_unit_test(what_is_no_whole_number_within_bounds_is_left_out),
-        cmocka_unit_test(a_page_of_no_sense_is_refused),
-        cmocka_unit_test(more_than_a_million_or_64_mib_are_too_many),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,13 +31,11 @@ static void assert_civil_agrees(int64_t unix_ms, int64_t offset_ms) {
              got.hour, got.minute, got.second);
 }
 
-static void every_day_of_nine_thousand_years_has_the_date_the_c_library_gives_it(void **state) {
-    (void)state;
+TEST(every_day_of_nine_thousand_years_has_the_date_the_c_library_gives_it) {
     for (int64_t ms = TWI_CALENDAR_MIN_MS; ms < TWI_CALENDAR_MAX_MS; ms += TW_DAY) assert_civil_agrees(ms, 0);
 }
 
-static void random_moments_have_the_time_the_c_library_gives_them(void **state) {
-    (void)state;
+TEST(random_moments_have_the_time_the_c_library_gives_them) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     for (uint64_t step = 0; step < test_scale(500000); step++) {
@@ -110,8 +108,7 @@ static int64_t moment_draw(struct test_prng *prng) {
     }
 }
 
-static void random_windows_are_those_of_the_twin(void **state) {
-    (void)state;
+TEST(random_windows_are_those_of_the_twin) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     for (uint64_t step = 0; step < test_scale(500000); step++) {
@@ -125,8 +122,7 @@ static void random_windows_are_those_of_the_twin(void **state) {
 
 /* Goal: windows tile time. Each window begins where the previous one ends, and is the window of its first and of its
  * last moment. */
-static void windows_follow_each_other_without_a_gap(void **state) {
-    (void)state;
+TEST(windows_follow_each_other_without_a_gap) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     for (uint64_t step = 0; step < test_scale(100000); step++) {
@@ -143,8 +139,7 @@ static void windows_follow_each_other_without_a_gap(void **state) {
     }
 }
 
-static void known_windows(void **state) {
-    (void)state;
+TEST(known_windows) {
     struct twi_window_rule day = {.window = TW_WINDOW_DAY, .utc_offset_ms = 8 * TW_HOUR};
     int64_t midnight = INT64_C(1690992000000); /* 2023-08-03 00:00 in Shanghai */
     assert_i64_equal(twi_calendar_span(&day, midnight).start_ms, midnight);
@@ -163,8 +158,7 @@ static void known_windows(void **state) {
     assert_i64_equal(twi_calendar_previous_start(&forever, 5), 0);
 }
 
-static void moments_beyond_the_calendar_do_no_harm(void **state) {
-    (void)state;
+TEST(moments_beyond_the_calendar_do_no_harm) {
     const int64_t moments[] = {INT64_MIN, INT64_MIN + 1, TWI_CALENDAR_MIN_MS - 1, TWI_CALENDAR_MAX_MS + 1, INT64_MAX};
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
@@ -181,24 +175,10 @@ static void moments_beyond_the_calendar_do_no_harm(void **state) {
     assert_true(twi_calendar_holds(TWI_CALENDAR_MIN_MS) && twi_calendar_holds(TWI_CALENDAR_MAX_MS));
 }
 
-static void sums_of_times_saturate(void **state) {
-    (void)state;
+TEST(sums_of_times_saturate) {
     assert_i64_equal(twi_time_add(1, 2), 3);
     assert_i64_equal(twi_time_add(1, TW_UNBOUNDED), TW_UNBOUNDED);
     assert_i64_equal(twi_time_add(TW_UNBOUNDED, -1), TW_UNBOUNDED);
     assert_i64_equal(twi_time_add(INT64_MAX - 1, 5), TW_UNBOUNDED);
     assert_i64_equal(twi_time_add(INT64_MIN, -5), INT64_MIN);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_day_of_nine_thousand_years_has_the_date_the_c_library_gives_it),
-        cmocka_unit_test(random_moments_have_the_time_the_c_library_gives_them),
-        cmocka_unit_test(random_windows_are_those_of_the_twin),
-        cmocka_unit_test(windows_follow_each_other_without_a_gap),
-        cmocka_unit_test(known_windows),
-        cmocka_unit_test(moments_beyond_the_calendar_do_no_harm),
-        cmocka_unit_test(sums_of_times_saturate),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

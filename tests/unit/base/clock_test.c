@@ -35,8 +35,7 @@ static int64_t since_start(struct setting *setting) {
 
 /* ---- one step ---------------------------------------------------------------------------------------------------- */
 
-static void time_passes_with_the_wall_clock(void **state) {
-    (void)state;
+TEST(time_passes_with_the_wall_clock) {
     static struct setting setting;
     clock_begin(&setting);
     assert_i64_equal(since_start(&setting), 0);
@@ -49,8 +48,7 @@ static void time_passes_with_the_wall_clock(void **state) {
     assert_i64_equal(twi_clock_held_ms(&setting.clock), 0);
 }
 
-static void a_forward_step_of_up_to_5_s_is_followed_at_once(void **state) {
-    (void)state;
+TEST(a_forward_step_of_up_to_5_s_is_followed_at_once) {
     static struct setting setting;
     clock_begin(&setting);
     fake_clock_step_wall_ms(&setting.fake, 5000);
@@ -61,8 +59,7 @@ static void a_forward_step_of_up_to_5_s_is_followed_at_once(void **state) {
 
 /* Goal: E30.
  * Method: for each size of leap, read engine time just before and just after the leap has lasted for 5 s. */
-static void a_forward_leap_is_believed_when_it_has_stood_for_5_s(void **state) {
-    (void)state;
+TEST(a_forward_leap_is_believed_when_it_has_stood_for_5_s) {
     const int64_t leaps_ms[] = {5021, TW_MINUTE, TW_HOUR, TW_DAY, 365 * TW_DAY, 10000 * TW_DAY};
     for (size_t index = 0; index < sizeof leaps_ms / sizeof *leaps_ms; index++) {
         static struct setting setting;
@@ -85,8 +82,7 @@ static void a_forward_leap_is_believed_when_it_has_stood_for_5_s(void **state) {
     }
 }
 
-static void a_leap_that_goes_away_is_forgotten(void **state) {
-    (void)state;
+TEST(a_leap_that_goes_away_is_forgotten) {
     static struct setting setting;
     clock_begin(&setting);
     for (int64_t round = 0; round < 20; round++) { /* twenty glitches of 4 s: together they have not stood */
@@ -98,8 +94,7 @@ static void a_leap_that_goes_away_is_forgotten(void **state) {
     }
 }
 
-static void a_leap_of_another_size_begins_its_own_watch(void **state) {
-    (void)state;
+TEST(a_leap_of_another_size_begins_its_own_watch) {
     static struct setting setting;
     clock_begin(&setting);
     for (int64_t round = 1; round <= 10; round++) { /* the wall runs off by an hour every 4 s */
@@ -111,8 +106,7 @@ static void a_leap_of_another_size_begins_its_own_watch(void **state) {
     assert_i64_equal(since_start(&setting), 42000 + 10 * TW_HOUR);
 }
 
-static void a_leap_nobody_looked_at_waits_from_the_first_look(void **state) {
-    (void)state;
+TEST(a_leap_nobody_looked_at_waits_from_the_first_look) {
     static struct setting setting;
     clock_begin(&setting);
     fake_clock_step_wall_ms(&setting.fake, TW_HOUR);
@@ -124,8 +118,7 @@ static void a_leap_nobody_looked_at_waits_from_the_first_look(void **state) {
 
 /* ---- back -------------------------------------------------------------------------------------------------------- */
 
-static void a_step_back_of_up_to_5_s_is_waited_out(void **state) {
-    (void)state;
+TEST(a_step_back_of_up_to_5_s_is_waited_out) {
     const int64_t steps_ms[] = {1, 500, 5000};
     for (size_t index = 0; index < sizeof steps_ms / sizeof *steps_ms; index++) {
         static struct setting setting;
@@ -145,8 +138,7 @@ static void a_step_back_of_up_to_5_s_is_waited_out(void **state) {
 }
 
 /* Goal: a wall clock that is set back by an hour neither stops engine time nor is followed. */
-static void a_greater_step_back_is_no_step_for_engine_time(void **state) {
-    (void)state;
+TEST(a_greater_step_back_is_no_step_for_engine_time) {
     const int64_t steps_ms[] = {5021, TW_MINUTE, TW_HOUR, TW_DAY, 400 * TW_DAY};
     for (size_t index = 0; index < sizeof steps_ms / sizeof *steps_ms; index++) {
         static struct setting setting;
@@ -163,8 +155,7 @@ static void a_greater_step_back_is_no_step_for_engine_time(void **state) {
     }
 }
 
-static void a_wall_set_right_again_is_followed_again(void **state) {
-    (void)state;
+TEST(a_wall_set_right_again_is_followed_again) {
     const int64_t back_ms[] = {4000, 60000}; /* engine time never left the line, and reaches the wall at once */
     for (size_t index = 0; index < 2; index++) {
         static struct setting setting;
@@ -185,8 +176,7 @@ static void a_wall_set_right_again_is_followed_again(void **state) {
 
 /* Goal: a wall clock that is set back, and then too far forward, does not mislead engine time: only what is ahead of
  * engine time is a leap. */
-static void a_wall_set_forward_from_behind_is_a_leap_only_beyond_engine_time(void **state) {
-    (void)state;
+TEST(a_wall_set_forward_from_behind_is_a_leap_only_beyond_engine_time) {
     static struct setting setting;
     clock_begin(&setting);
     fake_clock_step_wall_ms(&setting.fake, -TW_DAY);
@@ -202,8 +192,7 @@ static void a_wall_set_forward_from_behind_is_a_leap_only_beyond_engine_time(voi
 }
 
 /* Goal: when a step back ends an observation, the same leap later starts a new one. */
-static void a_leap_after_a_step_back_stands_for_5_s_of_its_own(void **state) {
-    (void)state;
+TEST(a_leap_after_a_step_back_stands_for_5_s_of_its_own) {
     static struct setting setting;
     clock_begin(&setting);
     fake_clock_step_wall_ms(&setting.fake, TW_HOUR);
@@ -218,8 +207,7 @@ static void a_leap_after_a_step_back_stands_for_5_s_of_its_own(void **state) {
 }
 
 /* Goal: small steps back that add up stop engine time for no longer than their sum, and many of them not for long. */
-static void steps_back_that_add_up_are_waited_out_one_at_a_time(void **state) {
-    (void)state;
+TEST(steps_back_that_add_up_are_waited_out_one_at_a_time) {
     static struct setting setting;
     clock_begin(&setting);
     for (int step = 0; step < 100; step++) {
@@ -230,8 +218,7 @@ static void steps_back_that_add_up_are_waited_out_one_at_a_time(void **state) {
     assert_true(twi_clock_drift_ms(&setting.clock) < -TW_MINUTE);
 }
 
-static void many_steps_back_by_a_millisecond_cost_no_more_than_they_are(void **state) {
-    (void)state;
+TEST(many_steps_back_by_a_millisecond_cost_no_more_than_they_are) {
     static struct setting setting;
     clock_begin(&setting);
     int64_t before = START_MS;
@@ -251,8 +238,7 @@ static void many_steps_back_by_a_millisecond_cost_no_more_than_they_are(void **s
  * Method: random steps of all sizes. `line` is the furthest ahead of the monotonic clock that engine time ever was;
  * to pass it by more than 15 s (a step of 5 s and the 7.5 s by which a leap may change and still be the same one),
  * the wall must have been beyond it for 5 s. Ahead of the wall it goes no quicker than the monotonic clock. */
-static void random_steps_never_take_time_back(void **state) {
-    (void)state;
+TEST(random_steps_never_take_time_back) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     static struct setting setting;
@@ -285,12 +271,10 @@ static void random_steps_never_take_time_back(void **state) {
 
 static int64_t extreme_wall_ns;
 static int64_t extreme_clock_now_ns(void *ctx, int kind) {
-    (void)ctx;
     return kind == TW_CLOCK_WALL ? extreme_wall_ns : INT64_C(0);
 }
 
-static void a_hook_that_answers_nonsense_does_no_harm(void **state) {
-    (void)state;
+TEST(a_hook_that_answers_nonsense_does_no_harm) {
     const int64_t walls_ns[] = {INT64_MIN, -1, 0, 1, INT64_MAX, -999999, INT64_MIN, INT64_MAX};
     static struct twi_clock clock;
     extreme_wall_ns = INT64_MIN;
@@ -307,8 +291,7 @@ static void a_hook_that_answers_nonsense_does_no_harm(void **state) {
     }
 }
 
-static void time_before_1970_is_time(void **state) {
-    (void)state;
+TEST(time_before_1970_is_time) {
     static struct setting setting;
     fake_clock_init(&setting.fake, -1500);
     twi_clock_init(&setting.clock, fake_clock_now_ns, &setting.fake, false);
@@ -322,8 +305,7 @@ static void time_before_1970_is_time(void **state) {
 /* Goal: a caller that only peeks takes the word for a moment if it may rely on it, and else, or before 1970, for one
  * that lies in no window from 1970 on.
  * Method: words with the flag and without, around 1970 and at the ends of the calendar. */
-static void a_peek_is_the_time_or_in_no_window(void **state) {
-    (void)state;
+TEST(a_peek_is_the_time_or_in_no_window) {
     static const int64_t times_ms[] = {0, 1, 1500000000000, TWI_CALENDAR_MAX_MS, -1, -1500, TWI_CALENDAR_MIN_MS};
     static struct setting setting;
     fake_clock_init(&setting.fake, 0);
@@ -347,8 +329,7 @@ static int64_t counting_clock_now_ns(void *ctx, int kind) {
     return fake_clock_now_ns(ctx, kind);
 }
 
-static void every_call_asks_the_hook_for_both_clocks(void **state) {
-    (void)state;
+TEST(every_call_asks_the_hook_for_both_clocks) {
     struct fake_clock fake;
     static struct twi_clock clock;
     fake_clock_init(&fake, START_MS);
@@ -366,8 +347,7 @@ static bool callers_read(const struct twi_clock *clock) {
     return twi_clock_peek_ms(clock) < 0;
 }
 
-static void a_cached_clock_moves_by_its_keeper_only(void **state) {
-    (void)state;
+TEST(a_cached_clock_moves_by_its_keeper_only) {
     static struct twi_clock clock;
     twi_clock_init(&clock, NULL, NULL, true);
     twi_clock_keep(&clock);
@@ -382,8 +362,7 @@ static void a_cached_clock_moves_by_its_keeper_only(void **state) {
     twi_clock_keep(NULL);
 }
 
-static void a_keeper_that_is_away_leaves_no_lag(void **state) {
-    (void)state;
+TEST(a_keeper_that_is_away_leaves_no_lag) {
     static struct twi_clock clock;
     twi_clock_init(&clock, NULL, NULL, true);
     twi_clock_keep(&clock);
@@ -405,8 +384,7 @@ static void a_keeper_that_is_away_leaves_no_lag(void **state) {
 /* Goal: a keeper that does not run is found out by whoever looks, for all callers; when it is back, they rely on it
  * again.
  * Method: a clock that nobody refreshes for 30 ms, and one look at it. Only the look costs a reading. */
-static void whoever_finds_the_word_late_makes_all_callers_read(void **state) {
-    (void)state;
+TEST(whoever_finds_the_word_late_makes_all_callers_read) {
     static struct twi_clock clock;
     twi_clock_init(&clock, NULL, NULL, true);
     int64_t before = twi_clock_now_ms(&clock);
@@ -426,8 +404,7 @@ static void whoever_finds_the_word_late_makes_all_callers_read(void **state) {
 /* Goal: an iteration that lasts is noticed while it lasts, and callers read the clocks until it has ended, whatever it
  * does meanwhile.
  * Method: a keeper works and ticks, then continues without a tick for 30 ms. */
-static void callers_read_while_an_iteration_is_long(void **state) {
-    (void)state;
+TEST(callers_read_while_an_iteration_is_long) {
     static struct twi_clock clock;
     twi_clock_init(&clock, NULL, NULL, true);
     twi_clock_keep(&clock);
@@ -442,8 +419,7 @@ static void callers_read_while_an_iteration_is_long(void **state) {
     twi_clock_keep(NULL);
 }
 
-static void a_clock_that_is_abandoned_is_read(void **state) {
-    (void)state;
+TEST(a_clock_that_is_abandoned_is_read) {
     static struct twi_clock clock;
     twi_clock_init(&clock, NULL, NULL, true);
     twi_clock_abandon(&clock);
@@ -467,8 +443,7 @@ static void *hold_until_waited_for(void *ctx) {
     twi_unlock(&held);
     return was_away ? ctx : NULL;
 }
-static void a_keeper_that_waits_for_a_lock_is_away(void **state) {
-    (void)state;
+TEST(a_keeper_that_waits_for_a_lock_is_away) {
     static struct twi_clock clock;
     pthread_t thread;
     void *was_away;
@@ -491,8 +466,7 @@ static int64_t wall_ms(void) {
 }
 
 /* Goal: the exact clock shows what the caller can see, to the microsecond, and engine time is then no earlier. */
-static void the_exact_clock_is_now_and_moves_engine_time(void **state) {
-    (void)state;
+TEST(the_exact_clock_is_now_and_moves_engine_time) {
     for (int cached = 0; cached < 2; cached++) {
         static struct twi_clock clock;
         twi_clock_init(&clock, NULL, NULL, cached == 1);
@@ -511,8 +485,7 @@ static void the_exact_clock_is_now_and_moves_engine_time(void **state) {
 }
 
 /* Goal: with a hook, and while the wall clock is not followed, the exact clock runs as engine time does. */
-static void the_exact_clock_follows_engine_time(void **state) {
-    (void)state;
+TEST(the_exact_clock_follows_engine_time) {
     static struct setting setting;
     clock_begin(&setting);
     assert_i64_equal(setting.clock.grain_ms, 0);
@@ -531,8 +504,7 @@ static void the_exact_clock_follows_engine_time(void **state) {
 }
 
 /* Goal: without a quick fine clock the coarse one serves, and the grain says so. */
-static void without_a_fine_clock_the_coarse_one_serves(void **state) {
-    (void)state;
+TEST(without_a_fine_clock_the_coarse_one_serves) {
     static struct twi_clock clock;
     twi_clock_init(&clock, NULL, NULL, false);
     clock.grain_ms = 5;
@@ -543,8 +515,7 @@ static void without_a_fine_clock_the_coarse_one_serves(void **state) {
     }
 }
 
-static void a_host_driven_clock_always_reads(void **state) {
-    (void)state;
+TEST(a_host_driven_clock_always_reads) {
     static struct twi_clock clock;
     twi_clock_init(&clock, NULL, NULL, false);
     int64_t before = twi_clock_now_ms(&clock), mono = twi_clock_mono_ms(&clock);
@@ -596,8 +567,7 @@ static void watchers_end(struct watchers *watchers, pthread_t threads[2]) {
     assert_i64_equal(atomic_load(&watchers->went_back), 0);
 }
 
-static void no_thread_sees_time_go_back_while_the_wall_leaps(void **state) {
-    (void)state;
+TEST(no_thread_sees_time_go_back_while_the_wall_leaps) {
     static struct watchers watchers;
     struct test_prng prng;
     pthread_t threads[2];
@@ -616,8 +586,7 @@ static void no_thread_sees_time_go_back_while_the_wall_leaps(void **state) {
 }
 
 /* Goal: switching between cached and direct reading takes no thread back in time. */
-static void no_thread_sees_time_go_back_while_the_cache_is_switched(void **state) {
-    (void)state;
+TEST(no_thread_sees_time_go_back_while_the_cache_is_switched) {
     static struct watchers watchers;
     pthread_t threads[2];
     twi_clock_init(&watchers.clock, NULL, NULL, true);
@@ -631,40 +600,4 @@ static void no_thread_sees_time_go_back_while_the_cache_is_switched(void **state
     }
     twi_clock_keep(NULL);
     watchers_end(&watchers, threads);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(time_passes_with_the_wall_clock),
-        cmocka_unit_test(a_forward_step_of_up_to_5_s_is_followed_at_once),
-        cmocka_unit_test(a_forward_leap_is_believed_when_it_has_stood_for_5_s),
-        cmocka_unit_test(a_leap_that_goes_away_is_forgotten),
-        cmocka_unit_test(a_leap_of_another_size_begins_its_own_watch),
-        cmocka_unit_test(a_leap_nobody_looked_at_waits_from_the_first_look),
-        cmocka_unit_test(a_step_back_of_up_to_5_s_is_waited_out),
-        cmocka_unit_test(a_greater_step_back_is_no_step_for_engine_time),
-        cmocka_unit_test(a_wall_set_right_again_is_followed_again),
-        cmocka_unit_test(a_wall_set_forward_from_behind_is_a_leap_only_beyond_engine_time),
-        cmocka_unit_test(a_leap_after_a_step_back_stands_for_5_s_of_its_own),
-        cmocka_unit_test(steps_back_that_add_up_are_waited_out_one_at_a_time),
-        cmocka_unit_test(many_steps_back_by_a_millisecond_cost_no_more_than_they_are),
-        cmocka_unit_test(random_steps_never_take_time_back),
-        cmocka_unit_test(a_hook_that_answers_nonsense_does_no_harm),
-        cmocka_unit_test(time_before_1970_is_time),
-        cmocka_unit_test(a_peek_is_the_time_or_in_no_window),
-        cmocka_unit_test(every_call_asks_the_hook_for_both_clocks),
-        cmocka_unit_test(a_cached_clock_moves_by_its_keeper_only),
-        cmocka_unit_test(a_keeper_that_is_away_leaves_no_lag),
-        cmocka_unit_test(whoever_finds_the_word_late_makes_all_callers_read),
-        cmocka_unit_test(callers_read_while_an_iteration_is_long),
-        cmocka_unit_test(a_clock_that_is_abandoned_is_read),
-        cmocka_unit_test(a_keeper_that_waits_for_a_lock_is_away),
-        cmocka_unit_test(the_exact_clock_is_now_and_moves_engine_time),
-        cmocka_unit_test(the_exact_clock_follows_engine_time),
-        cmocka_unit_test(without_a_fine_clock_the_coarse_one_serves),
-        cmocka_unit_test(a_host_driven_clock_always_reads),
-        cmocka_unit_test(no_thread_sees_time_go_back_while_the_wall_leaps),
-        cmocka_unit_test(no_thread_sees_time_go_back_while_the_cache_is_switched),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

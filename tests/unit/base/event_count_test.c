@@ -19,8 +19,7 @@ static int64_t now_ms(void) {
 }
 
 /* Goal: who looked before the raise does not sleep, however late it begins to wait. */
-static void a_count_that_was_raised_is_not_waited_for(void **state) {
-    (void)state;
+TEST(a_count_that_was_raised_is_not_waited_for) {
     struct twi_event_count event;
     twi_event_count_make(&event);
     uint32_t seen = twi_event_count_value(&event);
@@ -32,8 +31,7 @@ static void a_count_that_was_raised_is_not_waited_for(void **state) {
 }
 
 /* Goal: without a raise the wait ends at its deadline, not before, and leaves the count as it was. */
-static void a_wait_without_a_raise_ends_at_its_deadline(void **state) {
-    (void)state;
+TEST(a_wait_without_a_raise_ends_at_its_deadline) {
     struct twi_event_count event;
     twi_event_count_make(&event);
     uint32_t seen = twi_event_count_value(&event);
@@ -57,8 +55,7 @@ static void *answer(void *ctx) {
 }
 
 /* Goal: no raise is missed. Method: two threads ask and answer; a raise that wakes nobody costs LONG_MS. */
-static void two_threads_that_ask_and_answer_miss_no_raise(void **state) {
-    (void)state;
+TEST(two_threads_that_ask_and_answer_miss_no_raise) {
     pthread_t thread;
     uint64_t rounds = test_scale(5000);
     twi_event_count_make(&asked);
@@ -76,8 +73,7 @@ static void two_threads_that_ask_and_answer_miss_no_raise(void **state) {
 }
 
 /* Goal: an event in shared memory wakes threads of another process. */
-static void two_processes_that_ask_and_answer_miss_no_raise(void **state) {
-    (void)state;
+TEST(two_processes_that_ask_and_answer_miss_no_raise) {
     struct twi_event_count *events =
         mmap(NULL, 2 * sizeof *events, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     uint64_t rounds = test_scale(500);
@@ -119,8 +115,7 @@ static void *sleep_long(void *ctx) {
 }
 
 /* Goal: one raise wakes every thread that sleeps, and those that are just about to. */
-static void one_raise_wakes_all(void **state) {
-    (void)state;
+TEST(one_raise_wakes_all) {
     pthread_t threads[SLEEPERS];
     int64_t slept_ms[SLEEPERS];
     twi_event_count_make(&woken);
@@ -133,15 +128,4 @@ static void one_raise_wakes_all(void **state) {
         pthread_join(threads[i], NULL);
         assert_true(slept_ms[i] < LONG_MS);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_count_that_was_raised_is_not_waited_for),
-        cmocka_unit_test(a_wait_without_a_raise_ends_at_its_deadline),
-        cmocka_unit_test(two_threads_that_ask_and_answer_miss_no_raise),
-        cmocka_unit_test(two_processes_that_ask_and_answer_miss_no_raise),
-        cmocka_unit_test(one_raise_wakes_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,8 +4,7 @@
 
 /* Goal: an array keeps its elements while it grows, and its room doubles. Method: appends 1,000 numbers one by one, and
  * looks at all of them after each step that moved the array. */
-static void an_array_keeps_its_elements_while_it_grows(void **state) {
-    (void)state;
+TEST(an_array_keeps_its_elements_while_it_grows) {
     uint64_t *numbers = NULL;
     uint32_t room = 0;
     for (uint32_t count = 0; count < 1000; count++) {
@@ -22,8 +21,7 @@ static void an_array_keeps_its_elements_while_it_grows(void **state) {
 
 /* Goal: many elements at once find room in one step; what has room is not touched; what is too much is refused and
  * changes nothing. */
-static void room_for_many_is_made_at_once(void **state) {
-    (void)state;
+TEST(room_for_many_is_made_at_once) {
     char *text = NULL;
     uint32_t room = 0;
     assert_true(twi_grow(&text, 1, &room, 1000, 64));
@@ -35,12 +33,4 @@ static void room_for_many_is_made_at_once(void **state) {
     assert_ptr_equal(text, where);
     assert_int_equal(room, 1024);
     free(text);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_array_keeps_its_elements_while_it_grows),
-        cmocka_unit_test(room_for_many_is_made_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,8 +29,7 @@ static void bytes_draw(unsigned char *bytes, size_t size, struct test_prng *prng
 /* ---- right answers ----------------------------------------------------------------------------------------------- */
 
 /* The results that SipHash's authors publish for the key 00 01 .. 0f and the messages "", 00, 00 01 .. 0e. */
-static void siphash_gives_its_published_answers(void **state) {
-    (void)state;
+TEST(siphash_gives_its_published_answers) {
     unsigned char bytes[32];
     for (size_t index = 0; index < sizeof bytes; index++) bytes[index] = (unsigned char)index;
     struct twi_hash_secret secret;
@@ -127,8 +126,7 @@ static uint64_t plain_hash(const unsigned char secret[32], const unsigned char *
     return lower;
 }
 
-static void the_aes_hash_equals_its_plain_twin(void **state) {
-    (void)state;
+TEST(the_aes_hash_equals_its_plain_twin) {
     twi_hash_fn *aes = twi_hash_aes();
     if (aes == NULL) {
         test_leave_out("no AES rounds on this processor: run it on one that has them, as /proc/cpuinfo says");
@@ -173,8 +171,7 @@ TWI_AES_CODE static void assert_fast_forms_agree(const struct twi_hash_secret *s
 
 /* Goal: the forms that the fast paths use hash as the function does, and tell keys apart by every single bit's byte.
  * Method: every size; each byte in turn differs in one bit. */
-static void the_aes_hash_has_fast_forms_for_short_and_long_keys(void **state) {
-    (void)state;
+TEST(the_aes_hash_has_fast_forms_for_short_and_long_keys) {
     twi_hash_fn *aes = twi_hash_aes();
     if (aes == NULL) {
         test_leave_out("no AES rounds on this processor: run it on one that has them, as /proc/cpuinfo says");
@@ -192,8 +189,7 @@ static void the_aes_hash_has_fast_forms_for_short_and_long_keys(void **state) {
 }
 #endif
 
-static void the_choice_is_the_same_every_time(void **state) {
-    (void)state;
+TEST(the_choice_is_the_same_every_time) {
     assert_ptr_equal(twi_hash_choose(), twi_hash_choose());
     assert_ptr_equal(twi_hash_choose(), twi_hash_aes() != NULL ? twi_hash_aes() : twi_hash_sip);
 }
@@ -211,8 +207,7 @@ unsigned long getauxval(unsigned long type) {
 }
 
 /* Goal: a build for all ARM64 processors has the AES hash where there are AES rounds, and else the portable one. */
-static void the_kernel_says_which_hash_a_processor_has(void **state) {
-    (void)state;
+TEST(the_kernel_says_which_hash_a_processor_has) {
     bool there = (getauxval(AT_HWCAP) & HWCAP_AES) != 0;
     assert_true((twi_hash_choose() == twi_hash_sip) == !there);
     is_without_aes = true;
@@ -226,8 +221,7 @@ static void the_kernel_says_which_hash_a_processor_has(void **state) {
 /* ---- what is read ------------------------------------------------------------------------------------------------ */
 
 /* Method: keys that end at, and begin at, the border of a page that may not be read. */
-static void no_byte_outside_the_key_is_read(void **state) {
-    (void)state;
+TEST(no_byte_outside_the_key_is_read) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     unsigned char *map = mmap(NULL, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(map, MAP_FAILED);
@@ -249,8 +243,7 @@ static void no_byte_outside_the_key_is_read(void **state) {
 }
 
 /* Goal: every bit of the key matters, and its size, at every size. */
-static void every_bit_of_the_key_and_its_size_change_the_hash(void **state) {
-    (void)state;
+TEST(every_bit_of_the_key_and_its_size_change_the_hash) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     static unsigned char bytes[SIZE_MAX_TESTED + 1];
@@ -275,8 +268,7 @@ static void every_bit_of_the_key_and_its_size_change_the_hash(void **state) {
 
 /* Goal: one flipped bit of the key flips each bit of the hash half the time.
  * Method: 512 random keys and secrets for each input bit; no pair of bits is off by more than 8 standard deviations. */
-static void one_bit_of_the_key_flips_half_of_the_hash(void **state) {
-    (void)state;
+TEST(one_bit_of_the_key_flips_half_of_the_hash) {
     const size_t sizes[] = {1, 3, 4, 8, 16, 17, 29, 32, 48, 100};
     enum { TRIALS = 512 };
     struct test_prng prng;
@@ -339,8 +331,7 @@ static size_t structured_key(int kind, uint32_t number, char *out) {
 /* Goal: structured keys collide no more often than by chance, in the upper and in the lower 32 bits and in sums of
  * both.
  * Method: 2^17 keys make (2^17)^2 / 2 / 2^32 = 2 colliding pairs; more than 14 happen once in 10^8 runs. */
-static void structured_keys_collide_no_more_than_chance_has_it(void **state) {
-    (void)state;
+TEST(structured_keys_collide_no_more_than_chance_has_it) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     static char key[2048];
@@ -362,8 +353,7 @@ static void structured_keys_collide_no_more_than_chance_has_it(void **state) {
 /* Goal: keys that differ in few bits fill buckets evenly, by the low bits and by the high ones.
  * Method: chi-square over 4096 buckets; its mean is 4095, its standard deviation sqrt(2 * 4095) = 90. The keys: one
  * or two bits set among 64 bytes, 2^16 of them. */
-static void sparse_keys_fill_buckets_evenly(void **state) {
-    (void)state;
+TEST(sparse_keys_fill_buckets_evenly) {
     enum { BUCKETS = 4096, SPARSE = 1 << 16 };
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
@@ -396,8 +386,7 @@ static void sparse_keys_fill_buckets_evenly(void **state) {
  * Method: pairs with the differences that pass AES rounds most easily (one byte; one byte in two blocks of one lane, of
  * both lanes; trades; paddings), each under many secrets: no collision in 64 bits, and in 32 bits none beyond
  * chance. */
-static void no_pair_collides_under_many_secrets(void **state) {
-    (void)state;
+TEST(no_pair_collides_under_many_secrets) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     for (size_t index = 0; index < hash_count; index++) {
@@ -424,8 +413,7 @@ static void no_pair_collides_under_many_secrets(void **state) {
     }
 }
 
-static void different_secrets_hash_differently(void **state) {
-    (void)state;
+TEST(different_secrets_hash_differently) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     for (size_t index = 0; index < hash_count; index++) {
@@ -443,8 +431,7 @@ static void different_secrets_hash_differently(void **state) {
     }
 }
 
-static void random_bytes_are_not_the_same_twice(void **state) {
-    (void)state;
+TEST(random_bytes_are_not_the_same_twice) {
     unsigned char one[300], other[300];
     memset(one, 0, sizeof one);
     memset(other, 0, sizeof other);
@@ -460,24 +447,5 @@ static void random_bytes_are_not_the_same_twice(void **state) {
 int main(void) {
     hashes[hash_count++] = twi_hash_sip;
     if (twi_hash_aes() != NULL) hashes[hash_count++] = twi_hash_aes();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(siphash_gives_its_published_answers),
-        cmocka_unit_test(the_aes_hash_equals_its_plain_twin),
-#if TWI_WITH_AES
-        cmocka_unit_test(the_aes_hash_has_fast_forms_for_short_and_long_keys),
-#endif
-        cmocka_unit_test(the_choice_is_the_same_every_time),
-#ifdef TESTS_THE_KERNEL
-        cmocka_unit_test(the_kernel_says_which_hash_a_processor_has),
-#endif
-        cmocka_unit_test(no_byte_outside_the_key_is_read),
-        cmocka_unit_test(every_bit_of_the_key_and_its_size_change_the_hash),
-        cmocka_unit_test(one_bit_of_the_key_flips_half_of_the_hash),
-        cmocka_unit_test(structured_keys_collide_no_more_than_chance_has_it),
-        cmocka_unit_test(sparse_keys_fill_buckets_evenly),
-        cmocka_unit_test(no_pair_collides_under_many_secrets),
-        cmocka_unit_test(different_secrets_hash_differently),
-        cmocka_unit_test(random_bytes_are_not_the_same_twice),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

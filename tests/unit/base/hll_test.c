@@ -24,8 +24,7 @@ static uint64_t hash_by_bytes(const unsigned char *bytes, size_t size) {
     return hash ^ hash >> 47;
 }
 
-static void the_hash_is_murmur_for_any_bytes(void **state) {
-    (void)state;
+TEST(the_hash_is_murmur_for_any_bytes) {
     unsigned char bytes[100];
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
@@ -37,8 +36,7 @@ static void the_hash_is_murmur_for_any_bytes(void **state) {
     assert_true(twi_hll_hash(NULL, 0) == hash_by_bytes(bytes, 0));
 }
 
-static void an_element_raises_its_register_by_the_zeroes_of_its_hash(void **state) {
-    (void)state;
+TEST(an_element_raises_its_register_by_the_zeroes_of_its_hash) {
     struct twi_hll_element element = twi_hll_element(0);
     assert_int_equal(element.index, 0);
     assert_int_equal(element.value, TWI_HLL_VALUE_MAX);
@@ -63,8 +61,7 @@ static void add(uint8_t *registers, const void *data, size_t size) {
     if (registers[element.index] < element.value) registers[element.index] = (uint8_t)element.value;
 }
 
-static void an_estimate_is_within_three_percent(void **state) {
-    (void)state;
+TEST(an_estimate_is_within_three_percent) {
     static uint8_t registers[TWI_HLL_REGISTERS];
     memset(registers, 0, sizeof registers);
     assert_i64_equal(estimate_of(registers), 0);
@@ -95,8 +92,7 @@ static size_t assert_comes_back(void) {
     return size;
 }
 
-static void registers_come_back_from_their_bytes(void **state) {
-    (void)state;
+TEST(registers_come_back_from_their_bytes) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     memset(before, 0, sizeof before);
@@ -116,8 +112,7 @@ static void registers_come_back_from_their_bytes(void **state) {
     }
 }
 
-static void a_few_registers_are_sparse_and_many_are_dense(void **state) {
-    (void)state;
+TEST(a_few_registers_are_sparse_and_many_are_dense) {
     memset(before, 0, sizeof before);
     before[100] = 32;
     assert_true(assert_comes_back() < 30);
@@ -127,8 +122,7 @@ static void a_few_registers_are_sparse_and_many_are_dense(void **state) {
     assert_int_equal(assert_comes_back(), TWI_HLL_BYTES_MAX);
 }
 
-static void wrong_bytes_are_refused(void **state) {
-    (void)state;
+TEST(wrong_bytes_are_refused) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     memset(before, 0, sizeof before);
@@ -159,16 +153,4 @@ static void wrong_bytes_are_refused(void **state) {
         bytes[4] = 1;
         (void)twi_hll_decode(bytes, some, after);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_hash_is_murmur_for_any_bytes),
-        cmocka_unit_test(an_element_raises_its_register_by_the_zeroes_of_its_hash),
-        cmocka_unit_test(an_estimate_is_within_three_percent),
-        cmocka_unit_test(registers_come_back_from_their_bytes),
-        cmocka_unit_test(a_few_registers_are_sparse_and_many_are_dense),
-        cmocka_unit_test(wrong_bytes_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,8 +23,7 @@ static uint32_t slot_of_number(uint32_t number) {
     return twi_key_slot_of(text, (size_t)snprintf(text, sizeof text, "%u", number));
 }
 
-static void crc16_is_that_of_xmodem(void **state) {
-    (void)state;
+TEST(crc16_is_that_of_xmodem) {
     unsigned char bytes[80];
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
@@ -37,8 +36,7 @@ static void crc16_is_that_of_xmodem(void **state) {
     }
 }
 
-static void what_stands_in_the_first_braces_is_hashed_alone(void **state) {
-    (void)state;
+TEST(what_stands_in_the_first_braces_is_hashed_alone) {
     assert_int_equal(slot_of("foo"), 12182);
     assert_int_equal(slot_of("{user1000}.following"), slot_of("user1000"));
     assert_int_equal(slot_of("a{user1000}.followers{x}"), slot_of("user1000"));
@@ -48,8 +46,7 @@ static void what_stands_in_the_first_braces_is_hashed_alone(void **state) {
         assert_int_equal(slot_of(whole[i]), crc16_by_bits((const unsigned char *)whole[i], strlen(whole[i])) % 16384);
 }
 
-static void a_tag_is_the_smallest_number_in_its_groups_slots(void **state) {
-    (void)state;
+TEST(a_tag_is_the_smallest_number_in_its_groups_slots) {
     for (uint32_t count = 1; count <= TWI_KEY_SLOT_TAGS_MAX; count *= 2) {
         const uint16_t *tags = twi_key_slot_tags(count);
         uint32_t width = TWI_KEY_SLOTS / count;
@@ -64,8 +61,7 @@ static void a_tag_is_the_smallest_number_in_its_groups_slots(void **state) {
     assert_ptr_equal(twi_key_slot_tags(128), twi_key_slot_tags(128));
 }
 
-static void the_tags_of_fewer_groups_are_among_those_of_more(void **state) {
-    (void)state;
+TEST(the_tags_of_fewer_groups_are_among_those_of_more) {
     const uint16_t *few = twi_key_slot_tags(64), *many = twi_key_slot_tags(1024);
     for (uint32_t group = 0; group < 64; group++) {
         uint32_t at = group * 16;
@@ -87,8 +83,7 @@ static double busiest(uint32_t count, uint32_t masters) {
     return (double)most * masters / count;
 }
 
-static void the_tags_lie_evenly_over_the_masters(void **state) {
-    (void)state;
+TEST(the_tags_lie_evenly_over_the_masters) {
     const struct {
         uint32_t count, masters;
         double most;
@@ -102,8 +97,7 @@ static void the_tags_lie_evenly_over_the_masters(void **state) {
 
 static const uint32_t *shorts;
 
-static void a_short_is_the_smallest_number_of_its_slot(void **state) {
-    (void)state;
+TEST(a_short_is_the_smallest_number_of_its_slot) {
     uint32_t largest = 0;
     for (uint32_t slot = 0; slot < TWI_KEY_SLOTS; slot++) {
         assert_int_equal(slot_of_number(shorts[slot]), slot);
@@ -114,8 +108,7 @@ static void a_short_is_the_smallest_number_of_its_slot(void **state) {
 }
 
 /* Goal: whatever a name is, the brace that it asks for puts another name into its slot. */
-static void a_brace_brings_another_name_into_the_slot(void **state) {
-    (void)state;
+TEST(a_brace_brings_another_name_into_the_slot) {
     static const char alphabet[] = "ab:{}{}";
     struct test_prng prng;
     size_t tagged = 0;
@@ -136,14 +129,5 @@ static void a_brace_brings_another_name_into_the_slot(void **state) {
 
 int main(void) {
     shorts = twi_key_slot_shorts();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(crc16_is_that_of_xmodem),
-        cmocka_unit_test(what_stands_in_the_first_braces_is_hashed_alone),
-        cmocka_unit_test(a_tag_is_the_smallest_number_in_its_groups_slots),
-        cmocka_unit_test(the_tags_of_fewer_groups_are_among_those_of_more),
-        cmocka_unit_test(the_tags_lie_evenly_over_the_masters),
-        cmocka_unit_test(a_short_is_the_smallest_number_of_its_slot),
-        cmocka_unit_test(a_brace_brings_another_name_into_the_slot),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

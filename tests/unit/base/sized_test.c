@@ -10,16 +10,6 @@
 
 static struct rig rig;
 
-static int begin(void **state) {
-    (void)state;
-    return rig_open(&rig), 0;
-}
-
-static int end(void **state) {
-    (void)state;
-    return rig_close(&rig), 0;
-}
-
 /* The library's own struct, whole, and the result for a program that has `size` bytes of it. */
 struct given {
     const void *whole;
@@ -36,8 +26,7 @@ static void check_given(struct given given, size_t size) {
     for (size_t i = size; i < ROOM; i++) assert_int_equal(given.bytes[i], GUARD);
 }
 
-static void a_reading_fits_the_programs_header(void **state) {
-    (void)state;
+RIG_TEST(a_reading_fits_the_programs_header) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     unsigned char bytes[ROOM];
     tw_reading whole;
@@ -55,8 +44,7 @@ static void a_reading_fits_the_programs_header(void **state) {
     assert_status(tw_read_sized(family, tw_str("a"), NULL, sizeof whole), TW_OK);
 }
 
-static void statistics_fit_the_programs_header(void **state) {
-    (void)state;
+RIG_TEST(statistics_fit_the_programs_header) {
     static const size_t sizes[] = {
         0, 8, 20, offsetof(tw_stats, last_error), sizeof(tw_stats) - 1, sizeof(tw_stats), sizeof(tw_stats) + 8, ROOM};
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -74,8 +62,7 @@ static void statistics_fit_the_programs_header(void **state) {
 }
 
 /* Nothing listens on port 1: the report says so by its -1. */
-static void a_report_fits_the_programs_header(void **state) {
-    (void)state;
+RIG_TEST(a_report_fits_the_programs_header) {
     unsigned char bytes[ROOM];
     const tw_audit_report whole = {.memory_used = -1, .memory_max = -1, .evicted = -1};
     tw_audit_options options;
@@ -95,11 +82,5 @@ static void a_report_fits_the_programs_header(void **state) {
 }
 
 int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-    const struct CMUnitTest tests[] = {
-        TEST(a_reading_fits_the_programs_header),
-        TEST(statistics_fit_the_programs_header),
-        TEST(a_report_fits_the_programs_header),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

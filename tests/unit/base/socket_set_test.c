@@ -25,8 +25,7 @@ static void pair(int ends[2]) {
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
 }
 
-static void a_socket_with_bytes_makes_the_set_readable(void **state) {
-    (void)state;
+TEST(a_socket_with_bytes_makes_the_set_readable) {
     int ends[2];
     struct twi_socket_set set = made();
     uint32_t known = 0;
@@ -50,8 +49,7 @@ static void a_socket_with_bytes_makes_the_set_readable(void **state) {
 }
 
 /* Goal: a connection that closed its socket takes nothing from the one whose new socket has its number. */
-static void a_number_that_another_connection_has_now_stays_in_the_set(void **state) {
-    (void)state;
+TEST(a_number_that_another_connection_has_now_stays_in_the_set) {
     int old[2], ends[2];
     struct twi_socket_set set = made();
     uint32_t first = 0, second = 0;
@@ -73,8 +71,7 @@ static void a_number_that_another_connection_has_now_stays_in_the_set(void **sta
 
 /* Goal: a socket that was closed wakes nobody any more, though a forked child still has a copy of it. Method: the child
  * sleeps; the other end says something after the close. */
-static void a_child_that_keeps_a_copy_wakes_nobody(void **state) {
-    (void)state;
+TEST(a_child_that_keeps_a_copy_wakes_nobody) {
     int ends[2];
     struct twi_socket_set set = made();
     uint32_t known = 0;
@@ -113,8 +110,7 @@ static void *ring(void *unused) {
 /* Goal: what was put down before a ring is found by whoever waits for the set, and in the end the set is quiet. Method:
  * two threads ring as fast as they can; one waits without a time, calms, and takes. A ring that were lost would let it
  * wait for ever. */
-static void no_ring_is_lost(void **state) {
-    (void)state;
+TEST(no_ring_is_lost) {
     pthread_t threads[2];
     int64_t taken = 0;
     rung = made();
@@ -133,14 +129,4 @@ static void no_ring_is_lost(void **state) {
     twi_socket_set_calm(&rung);
     assert_false(is_readable(&rung));
     twi_socket_set_unmake(&rung);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_socket_with_bytes_makes_the_set_readable),
-        cmocka_unit_test(a_number_that_another_connection_has_now_stays_in_the_set),
-        cmocka_unit_test(a_child_that_keeps_a_copy_wakes_nobody),
-        cmocka_unit_test(no_ring_is_lost),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -256,8 +256,7 @@ static void check(const struct refusal *refusal) {
         fail_msg("%s: says no more than its status", refusal->name);
 }
 
-static void each_refusal_names_its_field_or_rule(void **state) {
-    (void)state;
+TEST(each_refusal_names_its_field_or_rule) {
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) check(&refusals[i]);
 }
 
@@ -303,8 +302,7 @@ static bool hook(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms,
     return true;
 }
 
-static void a_call_that_waits_names_the_hook_or_the_section_it_was_made_in(void **state) {
-    (void)state;
+TEST(a_call_that_waits_names_the_hook_or_the_section_it_was_made_in) {
     tw_enter(rig.engine);
     for (size_t i = 0; i < sizeof waiting / sizeof *waiting; i++) {
         check(&waiting[i]);
@@ -322,8 +320,7 @@ static void a_call_that_waits_names_the_hook_or_the_section_it_was_made_in(void 
 
 /* ---- whose reason it is, and for how long ---- */
 
-static void a_reason_stays_while_calls_are_answered_well(void **state) {
-    (void)state;
+TEST(a_reason_stays_while_calls_are_answered_well) {
     assert_status(reserve(hard), TW_ERR_MODE);
     const char *text = tw_error_text();
     char before[300];
@@ -346,8 +343,7 @@ static void *refused_in_a_thread(void *ctx) {
     return NULL;
 }
 
-static void each_thread_has_its_own_reason(void **state) {
-    (void)state;
+TEST(each_thread_has_its_own_reason) {
     char other[100] = "";
     pthread_t thread;
     assert_status(reserve(hard), TW_ERR_MODE);
@@ -375,8 +371,7 @@ static void *leave_a_destructor(void *ctx) {
     return NULL;
 }
 
-static void there_is_a_reason_while_a_thread_ends(void **state) {
-    (void)state;
+TEST(there_is_a_reason_while_a_thread_ends) {
     pthread_t thread;
     assert_int_equal(pthread_key_create(&late_key, refused_at_exit), 0);
     pthread_create(&thread, NULL, leave_a_destructor, &late_key);
@@ -385,8 +380,7 @@ static void there_is_a_reason_while_a_thread_ends(void **state) {
     assert_memory_equal(late_text, "name: ", 6);
 }
 
-static void there_is_a_reason_in_a_forked_child_and_before_any_engine(void **state) {
-    (void)state;
+TEST(there_is_a_reason_in_a_forked_child_and_before_any_engine) {
     if (test_misses_wiped_pages()) return;
     assert_status(reserve(hard), TW_ERR_MODE);
     pid_t pid = fork();
@@ -404,8 +398,7 @@ static void there_is_a_reason_in_a_forked_child_and_before_any_engine(void **sta
     assert_int_equal(status, 0);
 }
 
-static void no_password_is_in_a_reason(void **state) {
-    (void)state;
+TEST(no_password_is_in_a_reason) {
     assert_status(open_options("redis://user:verysecret@host:port/0", 0), TW_ERR_OPTIONS);
     assert_null(strstr(tw_error_text(), "secret"));
     assert_memory_equal(tw_error_text(), "redis_url: ", 11);
@@ -415,7 +408,6 @@ static void no_password_is_in_a_reason(void **state) {
 
 static int open_all(void **state) {
     static char letters[TW_KEY_SIZE_MAX + 1];
-    (void)state;
     memset(letters, 'k', sizeof letters);
     key = tw_str("key"), long_key = tw_bytes(letters, sizeof letters), no_key = tw_bytes(letters, 0);
     no_data = tw_bytes(NULL, 4);
@@ -469,7 +461,6 @@ static int open_all(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     (void)tw_close(away, 0);
     (void)tw_close(driven, 0);
     (void)tw_close(threaded, 0);
@@ -479,14 +470,5 @@ static int close_all(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_refusal_names_its_field_or_rule),
-        cmocka_unit_test(a_call_that_waits_names_the_hook_or_the_section_it_was_made_in),
-        cmocka_unit_test(a_reason_stays_while_calls_are_answered_well),
-        cmocka_unit_test(each_thread_has_its_own_reason),
-        cmocka_unit_test(there_is_a_reason_while_a_thread_ends),
-        cmocka_unit_test(there_is_a_reason_in_a_forked_child_and_before_any_engine),
-        cmocka_unit_test(no_password_is_in_a_reason),
-    };
-    return cmocka_run_group_tests(tests, open_all, close_all);
+    return test_run_with(open_all, close_all);
 }

@@ -29,8 +29,7 @@ static uint32_t round_size(void) {
 
 /* Goal: whatever times families set, each is due when the first of them has come, and not before.
  * Method: random times against a walk over all. */
-static void each_family_is_due_at_its_own_times(void **state) {
-    (void)state;
+RIG_TEST(each_family_is_due_at_its_own_times) {
     static tw_family *families[300];
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
@@ -72,8 +71,7 @@ static void each_family_is_due_at_its_own_times(void **state) {
 }
 
 /* Goal: a turn does not walk families that have nothing to do; what one of them has to do is done in time. */
-static void families_at_rest_are_not_looked_at(void **state) {
-    (void)state;
+RIG_TEST(families_at_rest_are_not_looked_at) {
     for (int i = 0; i < 1000; i++) rig_add(family_number(i), "a", 1);
     rig_settle(&rig);
     fake_clock_advance_ms(&rig.clock, 5);
@@ -90,8 +88,7 @@ static void families_at_rest_are_not_looked_at(void **state) {
 
 /* Goal: windows of many families that end together end in bounded pieces: one turn examines some hundred families, and
  * wants the next turn at once. All are examined once, whatever order they come in. */
-static void a_turn_examines_a_bounded_number_of_families(void **state) {
-    (void)state;
+RIG_TEST(a_turn_examines_a_bounded_number_of_families) {
     int64_t closed = 0;
     for (int i = 0; i < MANY; i++) rig_add(family_number(i), "a", 1);
     rig_settle(&rig);
@@ -107,8 +104,7 @@ static void a_turn_examines_a_bounded_number_of_families(void **state) {
 }
 
 /* Goal: many families are found, closed and opened again by name; they are in the account, and leave it. */
-static void many_families_are_in_the_account_and_leave_it(void **state) {
-    (void)state;
+RIG_TEST(many_families_are_in_the_account_and_leave_it) {
     static tw_family *families[MANY];
     rig_add(family_number(0), "a", 1);
     int64_t alone = test_stat_of(rig.engine, memory_bytes);
@@ -135,8 +131,7 @@ static void many_families_are_in_the_account_and_leave_it(void **state) {
 }
 
 /* Goal: families and counters together stay within the bound; who asks for one more is told. */
-static void families_beyond_the_bound_are_refused(void **state) {
-    (void)state;
+RIG_TEST(families_beyond_the_bound_are_refused) {
     struct rig small;
     rig_init(&small);
     small.options.memory_bytes_max = 1 << 20;
@@ -154,13 +149,4 @@ static void families_beyond_the_bound_are_refused(void **state) {
     assert_true(opened > (int)TWI_FAMILIES_FREE && opened < 1100);
     assert_true(test_stat_of(small.engine, memory_bytes) <= 1 << 20);
     rig_close(&small);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(each_family_is_due_at_its_own_times),          RIG_TEST(families_at_rest_are_not_looked_at),
-        RIG_TEST(a_turn_examines_a_bounded_number_of_families), RIG_TEST(many_families_are_in_the_account_and_leave_it),
-        RIG_TEST(families_beyond_the_bound_are_refused),
-    };
-    return cmocka_run_group_tests_name("agenda", tests, NULL, NULL);
 }

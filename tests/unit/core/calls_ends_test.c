@@ -7,8 +7,7 @@
 /* ---- ends -------------------------------------------------------------------------------------------------------- */
 
 /* Goal: a family that is closed while a call of it is under way is freed after the answer. */
-static void a_family_waits_for_its_calls(void **state) {
-    (void)state;
+LATER_TEST(a_family_waits_for_its_calls) {
     static struct told told;
     tw_family *family = strict_family();
     prepare(&told, NULL);
@@ -27,8 +26,7 @@ static void a_family_waits_for_its_calls(void **state) {
 
 /* Goal: a stop ends what is under way: CLOSED for what was never sent, TIMEOUT for what was; tw_close() calls the
  * `done` of those without a queue, the queue has the others, also where nobody makes turns any more. */
-static void a_stop_answers_everything(void **state) {
-    (void)state;
+LATER_TEST(a_stop_answers_everything) {
     static struct told told[4];
     tw_family *family = strict_family();
     tw_queue *queue;
@@ -68,8 +66,7 @@ static int in_child(struct told *told, tw_family *family, tw_queue *queue, int p
     for (int i = 0; i < 20; i++) rig_pass(&rig, 50);
     return twi_load_relaxed(&rig.engine->roster.count) == 0 ? 0 : 8;
 }
-static void a_child_begins_without_calls(void **state) {
-    (void)state;
+LATER_TEST(a_child_begins_without_calls) {
     if (test_misses_wiped_pages()) return;
     static struct told told;
     tw_family *family = strict_family();
@@ -117,8 +114,7 @@ static void count_done(tw_request *request) {
 
 /* Goal: an engine that never waits has no second thread; the first call that waits makes it, and it calls `done` of
  * calls without a queue, one after the other; blocking calls are answered by it, too. */
-static void the_second_thread_answers(void **state) {
-    (void)state;
+LATER_TEST(the_second_thread_answers) {
     rig_close(&rig);
     threaded_open();
     tw_family *family = strict_family();
@@ -195,8 +191,7 @@ static void start_or_cancel(struct item *item, struct pair *pair, struct test_pr
 /* Goal: whatever the schedule, each started call is delivered or cancelled, and never both. Method: a hundred thousand
  * starts; the thread that cancels knows a call as delivered only by its `done`, as a program does: a request whose
  * cancel answered TW_OK may have been delivered before. */
-static void every_start_is_delivered_or_cancelled(void **state) {
-    (void)state;
+LATER_TEST(every_start_is_delivered_or_cancelled) {
     rig_close(&rig);
     threaded_open();
     static struct pair pair;
@@ -222,13 +217,4 @@ static void every_start_is_delivered_or_cancelled(void **state) {
     assert_true(pair.cancelled != 0 && twi_load_relaxed(&pair.delivered) != 0);
     assert_int_equal(tw_queue_run(pair.queue, 10), 0);
     assert_status(tw_queue_close(pair.queue), TW_OK);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        LATER_TEST(a_family_waits_for_its_calls),          LATER_TEST(a_stop_answers_everything),
-        LATER_TEST(a_child_begins_without_calls),          LATER_TEST(the_second_thread_answers),
-        LATER_TEST(every_start_is_delivered_or_cancelled),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

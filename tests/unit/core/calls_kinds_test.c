@@ -5,8 +5,7 @@
 
 /* Goal: once, lock and their cancels bring what the blocking forms bring; a cancel after the answer undoes each of them
  * by a separate request. */
-static void once_and_lock_answer_later(void **state) {
-    (void)state;
+LATER_TEST(once_and_lock_answer_later) {
     static struct told told;
     tw_family *family = strict_family();
     prepare(&told, NULL);
@@ -52,8 +51,7 @@ static void go_before_delivery(struct told *told, const char *answer, const char
     later_answer(0, "OK 0");
     rig_turn(&rig);
 }
-static void a_late_cancel_undoes_by_a_request(void **state) {
-    (void)state;
+LATER_TEST(a_late_cancel_undoes_by_a_request) {
     static struct told told;
     tw_family *family = strict_family();
     tw_family_options options = rig_options("h", TW_WINDOW_FOREVER, 0);
@@ -79,8 +77,7 @@ static void a_late_cancel_undoes_by_a_request(void **state) {
 
 /* Goal: a hold is asked again while MORE dead ones are cleared; it is entered when it is answered; its release is one
  * request, or waits for the statement that may be under way. */
-static void holds_answer_later(void **state) {
-    (void)state;
+LATER_TEST(holds_answer_later) {
     static struct told told;
     tw_family_options options = rig_options("h", TW_WINDOW_FOREVER, 0);
     tw_family *family = rig_family_of(&rig, &options);
@@ -114,8 +111,7 @@ static void holds_answer_later(void **state) {
 }
 
 /* Goal: a reservation brings its token; confirming asks where it is, then confirms there. */
-static void reservations_answer_later(void **state) {
-    (void)state;
+LATER_TEST(reservations_answer_later) {
     static struct told told;
     tw_family *family = strict_family();
     prepare(&told, NULL);
@@ -141,14 +137,4 @@ static void reservations_answer_later(void **state) {
     rig_turn(&rig);
     assert_status(tw_reserve_cancel_async(&told.request, rig.engine, "x"), TW_ERR_UNKNOWN_TOKEN);
     assert_int_equal(told.times, 2);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        LATER_TEST(once_and_lock_answer_later),
-        LATER_TEST(a_late_cancel_undoes_by_a_request),
-        LATER_TEST(holds_answer_later),
-        LATER_TEST(reservations_answer_later),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

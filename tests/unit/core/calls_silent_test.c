@@ -63,8 +63,7 @@ static void round_of_calls(tw_request *requests, tw_family *family, tw_queue *qu
 }
 
 /* Goal: no allocation for a call, whatever becomes of it. */
-static void warm_calls_allocate_nothing(void **state) {
-    (void)state;
+TEST(warm_calls_allocate_nothing) {
     static struct rig rig;
     static tw_request requests[CALLS];
     tw_queue *queue;
@@ -94,6 +93,5 @@ int main(void) {
     test_skip_program("it defines malloc by what glibc has behind it: run it in a build with glibc");
 #endif
     if (test_is_slow()) test_skip_program("sanitizers define malloc themselves: a build without one runs this");
-    const struct CMUnitTest tests[] = {cmocka_unit_test(warm_calls_allocate_nothing)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

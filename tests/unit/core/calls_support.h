@@ -16,7 +16,7 @@ static inline int later_teardown(void **state) {
     rig_close(*state);
     return 0;
 }
-#define LATER_TEST(test) cmocka_unit_test_prestate_setup_teardown(test, later_setup, later_teardown, &rig)
+#define LATER_TEST(test) TEST_WITH(test, later_setup, later_teardown, &rig)
 
 static inline tw_family *family_of(uint32_t mode, uint32_t outage) {
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);

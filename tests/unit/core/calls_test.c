@@ -8,8 +8,7 @@
 
 /* Goal: what never waits answers at once, and `done` is not called; a strict call is started, and answered by the turn
  * once; its key is a copy. Method: a soft and a strict family; the key's bytes are overwritten after the start. */
-static void an_answer_comes_at_once_or_once_later(void **state) {
-    (void)state;
+LATER_TEST(an_answer_comes_at_once_or_once_later) {
     static struct told told;
     prepare(&told, NULL);
     tw_family_options options = rig_options("soft", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -45,8 +44,7 @@ static void an_answer_comes_at_once_or_once_later(void **state) {
 
 /* Goal: with a queue `done` is called by tw_queue_run() alone, as often as it was asked to; the descriptor is readable
  * exactly while answers wait. */
-static void a_queue_delivers_what_it_is_asked_for(void **state) {
-    (void)state;
+LATER_TEST(a_queue_delivers_what_it_is_asked_for) {
     static struct told told[5];
     tw_family *family = strict_family();
     tw_queue *queue;
@@ -78,8 +76,7 @@ static void a_queue_delivers_what_it_is_asked_for(void **state) {
 /* Goal: a call that is cancelled is not answered, and its request is free at once: before Redis has answered (the lane
  * takes the charge back), and while its answer waits in the queue (the units return as a refund). An idle request may
  * be cancelled. Method: the memory of each request is overwritten as soon as the cancel has returned. */
-static void a_cancelled_call_is_taken_back(void **state) {
-    (void)state;
+LATER_TEST(a_cancelled_call_is_taken_back) {
     static struct told told;
     tw_family *family = strict_family();
     tw_queue *queue;
@@ -112,8 +109,7 @@ static void cancel_second(struct told *told) {
     told->inside[0] = tw_request_cancel(&second.request);
     told->inside[1] = tw_request_cancel(&told->request); /* itself: it is idle by now */
 }
-static void a_done_may_cancel_the_next_one(void **state) {
-    (void)state;
+LATER_TEST(a_done_may_cancel_the_next_one) {
     static struct told first;
     tw_family *family = strict_family();
     prepare(&first, NULL);
@@ -136,7 +132,6 @@ static void wait_for_stage(int wanted) {
     while (twi_load_acquire(&stage) < wanted) usleep(100);
 }
 static void stay(struct told *told) {
-    (void)told;
     twi_store_release(&stage, 1);
     wait_for_stage(2);
 }
@@ -144,8 +139,7 @@ static void *run_one(void *queue) {
     assert_int_equal(tw_queue_run(queue, 1), 1);
     return NULL;
 }
-static void a_done_that_runs_elsewhere_is_pending(void **state) {
-    (void)state;
+LATER_TEST(a_done_that_runs_elsewhere_is_pending) {
     static struct told told;
     tw_family *family = strict_family();
     tw_queue *queue;
@@ -179,8 +173,7 @@ static void try_what_waits(struct told *told) {
     told->inside[5] = tw_acquire(inner, tw_str("k"), 1, 10, NULL);
 }
 /* Goal: a `done` that would wait for its own engine is refused, and may count. */
-static void what_waits_is_refused_inside_done(void **state) {
-    (void)state;
+LATER_TEST(what_waits_is_refused_inside_done) {
     static struct told told;
     inner = strict_family();
     assert_status(tw_queue_open(rig.engine, &inner_queue), TW_OK);
@@ -200,8 +193,7 @@ static void buy_again(struct told *told) {
 }
 /* Goal: a `done` that starts the next call of its request, a hundred thousand times, needs no deeper stack and no more
  * than 256 answers a turn. */
-static void a_done_may_start_the_next_call_for_ever(void **state) {
-    (void)state;
+LATER_TEST(a_done_may_start_the_next_call_for_ever) {
     static struct told told;
     inner = strict_family();
     wanted = (int)test_scale(100000);
@@ -221,8 +213,7 @@ static void a_done_may_start_the_next_call_for_ever(void **state) {
 /* Goal: a full calls_max is no outage: TW_ERR_BUSY at once, and on_outage decides only where the family says so. Either
  * there is no place for the call, or no lane. Room is there again when an answer was delivered or a call was
  * cancelled. */
-static void a_full_house_is_no_outage(void **state) {
-    (void)state;
+LATER_TEST(a_full_house_is_no_outage) {
     rig_close(&rig);
     later_init(&rig);
     rig.options.calls_max = 16;
@@ -273,8 +264,7 @@ static void a_full_house_is_no_outage(void **state) {
 
 /* Goal: without an answer in its time a strict call ends as on_outage says, by `done`; where Redis is known to be
  * unreachable it says so at once. A request's own time counts. */
-static void time_and_outage_answer_by_policy(void **state) {
-    (void)state;
+LATER_TEST(time_and_outage_answer_by_policy) {
     static struct told told;
     tw_family *family = strict_family();
     prepare(&told, NULL);
@@ -292,15 +282,4 @@ static void time_and_outage_answer_by_policy(void **state) {
     assert_status(buy(&told, family), TW_DENIED);
     assert_int_equal(told.times, 1);
     later.is_away = false;
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        LATER_TEST(an_answer_comes_at_once_or_once_later),   LATER_TEST(a_queue_delivers_what_it_is_asked_for),
-        LATER_TEST(a_cancelled_call_is_taken_back),          LATER_TEST(a_done_may_cancel_the_next_one),
-        LATER_TEST(a_done_that_runs_elsewhere_is_pending),   LATER_TEST(what_waits_is_refused_inside_done),
-        LATER_TEST(a_done_may_start_the_next_call_for_ever), LATER_TEST(a_full_house_is_no_outage),
-        LATER_TEST(time_and_outage_answer_by_policy),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,8 +52,7 @@ static bool has_word(const char *within, const char *word) {
 
 /* Goal: a field that is new in the header is in the list. Method: the struct has as many fields as the list and its
  * head, and each of the list's names is one of them (the product would not compile otherwise). */
-static void the_list_has_each_field_of_the_struct(void **state) {
-    (void)state;
+TEST(the_list_has_each_field_of_the_struct) {
     test_read_source("include/tallywheel.h", text, sizeof text);
     char *fields = part_of(text, "struct tw_family_options {", "\n}");
     leave_comments_out(fields);
@@ -63,8 +62,7 @@ static void the_list_has_each_field_of_the_struct(void **state) {
 }
 
 /* Goal: the comment of tw_family_set() names what may not change. */
-static void the_header_names_each_option_that_may_not_change(void **state) {
-    (void)state;
+TEST(the_header_names_each_option_that_may_not_change) {
     test_read_source("include/tallywheel.h", text, sizeof text);
     char *end = strstr(text, "tw_family_set(tw_family *");
     assert_non_null(end);
@@ -77,8 +75,7 @@ static void the_header_names_each_option_that_may_not_change(void **state) {
 }
 
 /* Goal: docs/OPTIONS.md explains each of them. */
-static void the_page_names_each_option(void **state) {
-    (void)state;
+TEST(the_page_names_each_option) {
     test_read_source("docs/OPTIONS.md", text, sizeof text);
     for (size_t i = 0; i < IDENTITY_COUNT; i++)
         if (!has_word(text, identity[i])) fail_msg("docs/OPTIONS.md lacks %s", identity[i]);
@@ -88,8 +85,7 @@ static void the_page_names_each_option(void **state) {
 
 /* Goal: each policy is taken over by tw_family_set(). Method: an option is set to another value; afterwards a family of
  * that name with the old value is another one. */
-static void each_number_among_the_policies_is_taken_over(void **state) {
-    (void)state;
+RIG_TEST(each_number_among_the_policies_is_taken_over) {
     tw_family_options before = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_family_options now = before;
     tw_family *family = rig_family_of(&rig, &before), *other;
@@ -116,14 +112,4 @@ static void each_number_among_the_policies_is_taken_over(void **state) {
     }
     TWI_FAMILY_POLICIES(POLICY)
 #undef POLICY
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_list_has_each_field_of_the_struct),
-        cmocka_unit_test(the_header_names_each_option_that_may_not_change),
-        cmocka_unit_test(the_page_names_each_option),
-        RIG_TEST(each_number_among_the_policies_is_taken_over),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

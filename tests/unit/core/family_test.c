@@ -23,8 +23,7 @@ static bool hook(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms,
     return true;
 }
 
-static void the_same_name_with_the_same_options_is_the_same_family(void **state) {
-    (void)state;
+RIG_TEST(the_same_name_with_the_same_options_is_the_same_family) {
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     char name[] = "f", key[] = "%n:%k:%Y%m%d%H%M";
     options.name = name;
@@ -49,8 +48,7 @@ static void the_same_name_with_the_same_options_is_the_same_family(void **state)
     assert_null(tw_family_find(rig.engine, "f"));
 }
 
-static void the_same_name_with_another_option_names_the_field(void **state) {
-    (void)state;
+RIG_TEST(the_same_name_with_another_option_names_the_field) {
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE), other = options;
     tw_family *family = rig_family_of(&rig, &options);
 #define REFUSED(field, value) (other = options, other.field = (value), refused(&other, #field))
@@ -73,8 +71,7 @@ static void the_same_name_with_another_option_names_the_field(void **state) {
     assert_ptr_equal(rig_family_of(&rig, &options), family);
 }
 
-static void wrong_options_are_named_and_change_nothing(void **state) {
-    (void)state;
+RIG_TEST(wrong_options_are_named_and_change_nothing) {
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE), other;
     int64_t before = test_memory_bytes(rig.engine);
     REFUSED(name, NULL);
@@ -98,8 +95,7 @@ static void wrong_options_are_named_and_change_nothing(void **state) {
     assert_i64_equal(test_memory_bytes(rig.engine), before);
 }
 
-static void policies_can_be_set_and_identity_cannot(void **state) {
-    (void)state;
+RIG_TEST(policies_can_be_set_and_identity_cannot) {
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_family *family = rig_family_of(&rig, &options);
     rig_add(family, "a", 1);
@@ -137,8 +133,7 @@ static void policies_can_be_set_and_identity_cannot(void **state) {
     assert_ptr_equal(rig_family_of(&rig, &options), family); /* what was set is what it is now */
 }
 
-static void a_closed_family_may_be_opened_anew_and_begins_at_nothing(void **state) {
-    (void)state;
+RIG_TEST(a_closed_family_may_be_opened_anew_and_begins_at_nothing) {
     for (uint32_t window = TW_WINDOW_ALIGNED; window <= TW_WINDOW_FOREVER; window++) {
         tw_family *family = rig_family(&rig, "f", window, window == TW_WINDOW_FOREVER ? 0 : TW_MINUTE);
         rig_add(family, "a", 1);
@@ -153,8 +148,7 @@ static void a_closed_family_may_be_opened_anew_and_begins_at_nothing(void **stat
     }
 }
 
-static void a_hook_is_not_called_for_a_family_that_was_closed(void **state) {
-    (void)state;
+RIG_TEST(a_hook_is_not_called_for_a_family_that_was_closed) {
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.on_window_closed = hook;
     tw_family *family = rig_family_of(&rig, &options);
@@ -181,8 +175,7 @@ static void *read_stats(void *ctx) {
 
 /* Goal: whoever looks at all families does not meet one that is being freed. Under AddressSanitizer or valgrind it
  * would show. */
-static void statistics_may_be_read_while_families_come_and_go(void **state) {
-    (void)state;
+RIG_TEST(statistics_may_be_read_while_families_come_and_go) {
     struct stats_reader reader = {0};
     assert_int_equal(pthread_create(&reader.thread, NULL, read_stats, &reader), 0);
     for (int i = 0; i < 300; i++) {
@@ -200,8 +193,7 @@ static void statistics_may_be_read_while_families_come_and_go(void **state) {
     assert_i64_equal(test_memory_bytes(rig.engine), 0);
 }
 
-static void many_families_live_side_by_side(void **state) {
-    (void)state;
+RIG_TEST(many_families_live_side_by_side) {
     static tw_family *families[200];
     for (int i = 0; i < 200; i++) {
         char name[16];
@@ -218,8 +210,7 @@ static void many_families_live_side_by_side(void **state) {
 }
 
 /* Goal: policies set again before 1970 end no window that is open, however far back lateness reaches. */
-static void policies_may_be_set_before_1970(void **state) {
-    (void)state;
+RIG_TEST(policies_may_be_set_before_1970) {
     struct rig early;
     rig_init(&early);
     fake_clock_init(&early.clock, -10 * TW_MINUTE);
@@ -236,19 +227,4 @@ static void policies_may_be_set_before_1970(void **state) {
     assert_status(tw_add_at(family, tw_str("a"), 1, -TW_DAY, NULL), TW_ERR_LATE);
     assert_status(tw_add_at(family, tw_str("a"), 1, -11 * TW_MINUTE, NULL), TW_OK);
     rig_close(&early);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(the_same_name_with_the_same_options_is_the_same_family),
-        RIG_TEST(the_same_name_with_another_option_names_the_field),
-        RIG_TEST(wrong_options_are_named_and_change_nothing),
-        RIG_TEST(policies_can_be_set_and_identity_cannot),
-        RIG_TEST(a_closed_family_may_be_opened_anew_and_begins_at_nothing),
-        RIG_TEST(a_hook_is_not_called_for_a_family_that_was_closed),
-        RIG_TEST(statistics_may_be_read_while_families_come_and_go),
-        RIG_TEST(many_families_live_side_by_side),
-        RIG_TEST(policies_may_be_set_before_1970),
-    };
-    return cmocka_run_group_tests_name("family", tests, NULL, NULL);
 }

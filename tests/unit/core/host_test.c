@@ -36,7 +36,6 @@ static void stand(void) {
     atomic_fetch_sub(&host.standing, 1);
 }
 static bool is_standing(void *ctx) {
-    (void)ctx;
     return atomic_load(&host.standing) > 0;
 }
 
@@ -50,7 +49,6 @@ static bool stand_at_hook(void *ctx, tw_family *family, int64_t start_ms, int64_
     return true;
 }
 static int stand_at_password(void *ctx, char *out, size_t size) {
-    (void)ctx;
     stand();
     return snprintf(out, size, "secret");
 }
@@ -125,8 +123,7 @@ static void time_goes_on(tw_engine *engine) {
 }
 
 /* Goal: a log line that is written for ever, to a pipe that no thread reads, stops no engine's time. */
-static void time_goes_on_while_log_write_blocks(void **state) {
-    (void)state;
+TEST(time_goes_on_while_log_write_blocks) {
     if (test_misses_robust_lists()) return; /* the log says so, too */
     host_begin();
     tw_engine *engine = engine_with(stand_at_log, NULL, NULL);
@@ -138,8 +135,7 @@ static void time_goes_on_while_log_write_blocks(void **state) {
     assert_status(tw_close(engine, PATIENCE_MS), TW_OK);
 }
 
-static void time_goes_on_while_a_hook_blocks(void **state) {
-    (void)state;
+TEST(time_goes_on_while_a_hook_blocks) {
     host_begin();
     tw_engine *engine = engine_with(NULL, NULL, NULL);
     assert_status(tw_add(family_with(engine, "hooked", stand_at_hook, NULL), tw_str("a"), 1, NULL), TW_OK);
@@ -176,8 +172,7 @@ static void end_asking(tw_engine *engine, int port) {
 }
 
 /* Goal: the same of a password that another service is asked for. */
-static void time_goes_on_while_a_password_is_asked_for(void **state) {
-    (void)state;
+TEST(time_goes_on_while_a_password_is_asked_for) {
     int port;
     if (twi_driver_find() == NULL) {
         test_leave_out("built without Redis: install libhiredis-dev and configure with -Dredis=enabled");
@@ -196,8 +191,7 @@ static void time_goes_on_while_a_password_is_asked_for(void **state) {
 static bool is_waited_for(void *ctx) {
     return twi_clock_peek_ms(&((tw_engine *)ctx)->clock) < 0;
 }
-static void time_goes_on_while_a_lock_is_held(void **state) {
-    (void)state;
+TEST(time_goes_on_while_a_lock_is_held) {
     host_begin();
     atomic_store(&host.is_closed, false);
     tw_engine *engine = engine_with(NULL, NULL, NULL);
@@ -234,12 +228,10 @@ static void call_at_log(void *ctx, int level, int event, const char *text) {
     call_all();
 }
 static int call_at_password(void *ctx, char *out, size_t size) {
-    (void)ctx;
     call_all();
     return snprintf(out, size, "secret");
 }
 static bool has_called(void *ctx) {
-    (void)ctx;
     return atomic_load(&host.calls) > 0;
 }
 
@@ -252,8 +244,7 @@ static void assert_refused(void) {
 }
 
 /* Goal: a logger that ends the program, whose atexit() closes the engine, is refused; the engine continues. */
-static void log_write_may_count_and_not_close(void **state) {
-    (void)state;
+TEST(log_write_may_count_and_not_close) {
     host_begin();
     tw_engine *engine = engine_with(call_at_log, NULL, NULL);
     host.family = family_with(engine, "f", NULL, NULL);
@@ -265,8 +256,7 @@ static void log_write_may_count_and_not_close(void **state) {
     assert_status(tw_close(engine, PATIENCE_MS), TW_OK);
 }
 
-static void a_password_callback_may_count_and_not_close(void **state) {
-    (void)state;
+TEST(a_password_callback_may_count_and_not_close) {
     int port;
     if (twi_driver_find() == NULL) {
         test_leave_out("built without Redis: install libhiredis-dev and configure with -Dredis=enabled");
@@ -303,8 +293,7 @@ static void *let_go_later(void *ctx) {
 /* Goal: when tw_family_set() has taken a hook away, no call of it is running. Its ctx may be freed.
  * Method: the hook stands while it is taken away, by another hook, by another ctx, and by none. Another change does not
  * wait. */
-static void tw_family_set_waits_for_the_hook_that_it_takes_away(void **state) {
-    (void)state;
+TEST(tw_family_set_waits_for_the_hook_that_it_takes_away) {
     int old_ctx, new_ctx;
     for (int way = 0; way < 3; way++) {
         host_begin();
@@ -341,8 +330,7 @@ static bool take_itself_away(void *ctx, tw_family *family, int64_t start_ms, int
 }
 
 /* Goal: a hook may take itself away, and does not wait for itself. */
-static void a_hook_may_take_itself_away(void **state) {
-    (void)state;
+TEST(a_hook_may_take_itself_away) {
     host_begin();
     tw_engine *engine = engine_with(NULL, NULL, NULL);
     tw_family *family = family_with(engine, "hooked", take_itself_away, &host);
@@ -351,18 +339,4 @@ static void a_hook_may_take_itself_away(void **state) {
     assert_status(tw_close(engine, PATIENCE_MS), TW_OK);
     assert_status(set_inside, TW_OK);
     assert_int_equal(atomic_load(&host.calls), 1);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(time_goes_on_while_log_write_blocks),
-        cmocka_unit_test(time_goes_on_while_a_hook_blocks),
-        cmocka_unit_test(time_goes_on_while_a_password_is_asked_for),
-        cmocka_unit_test(time_goes_on_while_a_lock_is_held),
-        cmocka_unit_test(log_write_may_count_and_not_close),
-        cmocka_unit_test(a_password_callback_may_count_and_not_close),
-        cmocka_unit_test(tw_family_set_waits_for_the_hook_that_it_takes_away),
-        cmocka_unit_test(a_hook_may_take_itself_away),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,8 +48,7 @@ static bool callers_read(void *ctx) {
 /* Goal: an engine that nobody calls rests, callers see the time meanwhile, and many calls end the rest, also those that
  * no counter of the thread's sees: acquires.
  * Method: the flag of the clock, which is set while the thread sleeps for long. */
-static void an_engine_that_nobody_calls_rests(void **state) {
-    (void)state;
+TEST(an_engine_that_nobody_calls_rests) {
     tw_engine *engine = own_engine();
     tw_family *family = family_of(engine, "f");
     assert_true(test_wait(callers_read, engine, PATIENCE_MS));
@@ -83,8 +82,7 @@ static tw_engine *starved_engine(void) {
 
 /* Goal: nobody is denied by a window that is over, however long the thread does not run.
  * Method: a caller that calls once in some milliseconds, so no sample finds it out; it is denied, and asks again. */
-static void nobody_is_denied_by_a_window_that_is_over(void **state) {
-    (void)state;
+TEST(nobody_is_denied_by_a_window_that_is_over) {
     tw_engine *engine = starved_engine();
     tw_family *family = family_of(engine, "f");
     tw_verdict verdict;
@@ -102,8 +100,7 @@ static void nobody_is_denied_by_a_window_that_is_over(void **state) {
 }
 
 /* Goal: the first units of a key go to the window that is open. */
-static void a_new_key_begins_in_the_window_that_is_open(void **state) {
-    (void)state;
+TEST(a_new_key_begins_in_the_window_that_is_open) {
     tw_engine *engine = starved_engine();
     tw_family *family = family_of(engine, "f");
     assert_status(tw_acquire(family, tw_str("user"), 1, LIMIT, NULL), TW_OK);
@@ -137,8 +134,7 @@ static void call_by(enum call call, tw_family *family, tw_pin *pin) {
 
 /* Goal: of any kind of call, some thousands find out that nobody keeps the time; all callers read the clocks then.
  * Method: each kind alone, in a window that does not end. */
-static void calls_of_every_kind_find_out(void **state) {
-    (void)state;
+TEST(calls_of_every_kind_find_out) {
     for (enum call call = ADD; call < CALLS; call++) {
         tw_engine *engine = own_engine();
         tw_family_options options;
@@ -195,8 +191,7 @@ static void *start_another(void *ctx) {
 }
 
 /* Goal: a thread of the library's own has neither the real-time priority nor the one processor of who opened it. */
-static void a_thread_of_our_own_inherits_no_priority_and_no_processor(void **state) {
-    (void)state;
+TEST(a_thread_of_our_own_inherits_no_priority_and_no_processor) {
     pthread_t thread;
     struct seen all = {0}, own = {0};
     see(&all);
@@ -206,15 +201,4 @@ static void a_thread_of_our_own_inherits_no_priority_and_no_processor(void **sta
 #ifdef __GLIBC__
     assert_int_equal(own.processors, all.processors);
 #endif
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_engine_that_nobody_calls_rests),
-        cmocka_unit_test(nobody_is_denied_by_a_window_that_is_over),
-        cmocka_unit_test(a_new_key_begins_in_the_window_that_is_open),
-        cmocka_unit_test(calls_of_every_kind_find_out),
-        cmocka_unit_test(a_thread_of_our_own_inherits_no_priority_and_no_processor),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

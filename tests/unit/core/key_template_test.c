@@ -49,8 +49,7 @@ static void assert_refused(const char *text, const char *prefix, const struct tw
 
 /* ---- rendering --------------------------------------------------------------------------------------------------- */
 
-static void the_default_has_a_stamp_as_fine_as_the_window(void **state) {
-    (void)state;
+TEST(the_default_has_a_stamp_as_fine_as_the_window) {
     const int64_t start_ms = INT64_C(1690995600000); /* 2023-08-02 17:00:00 UTC */
     const struct {
         struct twi_window_rule rule;
@@ -79,8 +78,7 @@ static void the_default_has_a_stamp_as_fine_as_the_window(void **state) {
     }
 }
 
-static void every_sequence_is_rendered(void **state) {
-    (void)state;
+TEST(every_sequence_is_rendered) {
     struct twi_key_template template;
     struct twi_window_rule secondly = {.window_ms = TW_SECOND};
     assert_accepted(&template, "100%%/%n/%Y-%m-%dT%k:%H.%M.%S/%Y%%k", "p%k:", &secondly);
@@ -88,8 +86,7 @@ static void every_sequence_is_rendered(void **state) {
                         "p%k:100%/views/2000-02-29Tkey:23.59.59/2000%k");
 }
 
-static void any_bytes_can_be_a_key(void **state) {
-    (void)state;
+TEST(any_bytes_can_be_a_key) {
     struct twi_key_template template;
     assert_accepted(&template, NULL, "p:", &hourly);
     char key[TW_KEY_SIZE_MAX], out[TWI_REDIS_KEY_MAX];
@@ -102,8 +99,7 @@ static void any_bytes_can_be_a_key(void **state) {
     }
 }
 
-static void rendering_in_two_steps_gives_the_same(void **state) {
-    (void)state;
+TEST(rendering_in_two_steps_gives_the_same) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     const char *texts[] = {NULL, "%Y%m%d%H%k", "%k%Y%m%d%H", "a%Y%mb%k%dc%H%M", "%Y:%k:%m%d%H%Y"};
@@ -122,8 +118,7 @@ static void rendering_in_two_steps_gives_the_same(void **state) {
     }
 }
 
-static void overflow_counters_have_names_of_the_engine(void **state) {
-    (void)state;
+TEST(overflow_counters_have_names_of_the_engine) {
     struct twi_key_template template;
     char out[TWI_REDIS_KEY_MAX];
     assert_accepted(&template, NULL, "p:", &hourly);
@@ -143,8 +138,7 @@ static void parse_shaped(struct twi_key_template *template, const char *text, co
 
 /* Goal: a hash's name has the subject, whatever the field is; a sorted set's name has no key; with a tag, all fields of
  * a subject are of one group. Overflow counters, patterns and own names follow. */
-static void a_shape_decides_what_of_the_key_is_in_the_name(void **state) {
-    (void)state;
+TEST(a_shape_decides_what_of_the_key_is_in_the_name) {
     struct twi_key_template template;
     char glob[TWI_KEY_TEMPLATE_GLOB_MAX], out[TWI_REDIS_KEY_MAX];
     const uint32_t *shorts = twi_key_slot_shorts();
@@ -168,8 +162,7 @@ static void a_shape_decides_what_of_the_key_is_in_the_name(void **state) {
     assert_string_equal(rendered(&template, tw_str("a"), 0), "views:1970010100");
 }
 
-static void a_sorted_set_takes_no_key_and_no_tag(void **state) {
-    (void)state;
+TEST(a_sorted_set_takes_no_key_and_no_tag) {
     static const struct {
         const char *text, *says;
     } cases[] = {{"%n:%k:%Y%m%d%H", "%k"}, {"%n:{%t}:%Y%m%d%H", "%t"}, {"%n", "%Y is missing"}, {"", "empty"}};
@@ -185,8 +178,7 @@ static void a_sorted_set_takes_no_key_and_no_tag(void **state) {
 }
 
 /* Goal: of the key of a hash, the subject may make a reserved name. */
-static void a_subject_that_would_make_a_reserved_name_is_found(void **state) {
-    (void)state;
+TEST(a_subject_that_would_make_a_reserved_name_is_found) {
     struct twi_key_template template;
     parse_shaped(&template, "%k:%Y%m%d%H", &hash, NULL);
     assert_true(twi_key_template_key_is_reserved(&template, tw_str("tw:x|f")));
@@ -196,8 +188,7 @@ static void a_subject_that_would_make_a_reserved_name_is_found(void **state) {
 
 /* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
-static void templates_that_make_no_sense_are_refused_by_name(void **state) {
-    (void)state;
+TEST(templates_that_make_no_sense_are_refused_by_name) {
     assert_refused("", NULL, &hourly, "%k is missing");
     assert_refused("%n:%Y%m%d%H", NULL, &hourly, "%k is missing");
     assert_refused("%%k:%Y%m%d%H", NULL, &hourly, "%k is missing");
@@ -219,8 +210,7 @@ static void templates_that_make_no_sense_are_refused_by_name(void **state) {
 }
 
 /* The names next to a counter are in its slot, whether it has a tag or not. */
-static void a_cluster_has_another_default_and_own_names_in_the_slot(void **state) {
-    (void)state;
+TEST(a_cluster_has_another_default_and_own_names_in_the_slot) {
     const uint32_t *shorts = twi_key_slot_shorts();
     struct twi_key_template template;
     char name[TWI_REDIS_KEY_MAX], own[TWI_REDIS_KEY_MAX + 24];
@@ -240,8 +230,7 @@ static void a_cluster_has_another_default_and_own_names_in_the_slot(void **state
     assert_memory_equal(name, expected, (size_t)size);
 }
 
-static void a_stamp_must_be_as_fine_as_the_windows(void **state) {
-    (void)state;
+TEST(a_stamp_must_be_as_fine_as_the_windows) {
     const struct twi_window_rule minutely = {.window_ms = TW_MINUTE}, month = {.window = TW_WINDOW_MONTH},
                                  week = {.window = TW_WINDOW_WEEK}, long_ones = {.window_ms = 31 * TW_DAY},
                                  thirty = {.window_ms = 30 * TW_DAY}, years = {.window_ms = 366 * TW_DAY};
@@ -260,16 +249,14 @@ static void a_stamp_must_be_as_fine_as_the_windows(void **state) {
     assert_accepted(&template, "%Y%m%d%H%M%S:%k", NULL, &hourly);
 }
 
-static void windows_without_a_common_start_take_no_stamp(void **state) {
-    (void)state;
+TEST(windows_without_a_common_start_take_no_stamp) {
     const struct twi_window_rule forever = {.window = TW_WINDOW_FOREVER},
                                  from_first = {.window = TW_WINDOW_FROM_FIRST, .window_ms = 1000};
     assert_refused("%k:%Y", NULL, &forever, "%Y, but these windows");
     assert_refused("%k:%S", NULL, &from_first, "%S, but these windows");
 }
 
-static void a_name_that_could_be_too_long_is_refused(void **state) {
-    (void)state;
+TEST(a_name_that_could_be_too_long_is_refused) {
     struct twi_key_template template;
     char text[TWI_KEY_TEMPLATE_FRAME_BYTES_MAX + 20];
     const struct twi_window_rule forever = {.window = TW_WINDOW_FOREVER};
@@ -289,8 +276,7 @@ static void a_name_that_could_be_too_long_is_refused(void **state) {
     assert_refused(stamps, NULL, &hourly, "more than 32 parts");
 }
 
-static void keys_that_would_make_a_reserved_name_are_found(void **state) {
-    (void)state;
+TEST(keys_that_would_make_a_reserved_name_are_found) {
     const struct {
         const char *text, *key;
         bool is_reserved;
@@ -343,8 +329,7 @@ static bool has_equal_neighbours(const struct twi_window_rule *rule, unsigned fi
     return false;
 }
 
-static void accepted_stamps_tell_neighbouring_windows_apart(void **state) {
-    (void)state;
+TEST(accepted_stamps_tell_neighbouring_windows_apart) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     const int64_t windows_ms[] = {1000,         7000,   TW_MINUTE,    90000,       TW_HOUR,     5400000,
@@ -377,8 +362,7 @@ static void accepted_stamps_tell_neighbouring_windows_apart(void **state) {
 
 /* Goal: two templates said to be apart never give one name; said to meet, they can. Method: small alphabets, so that
  * equal names are frequent; all keys of up to five bytes; now and then the name of a sorted set, which has no key. */
-static void templates_that_are_said_to_be_apart_never_meet(void **state) {
-    (void)state;
+TEST(templates_that_are_said_to_be_apart_never_meet) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     const struct twi_window_rule forever = {.window = TW_WINDOW_FOREVER};
@@ -419,8 +403,7 @@ static void templates_that_are_said_to_be_apart_never_meet(void **state) {
     assert_true(apart > 100 && together > 100);
 }
 
-static void templates_of_two_families_are_told_apart(void **state) {
-    (void)state;
+TEST(templates_of_two_families_are_told_apart) {
     const struct twi_window_rule minutely = {.window_ms = TW_MINUTE};
     const struct {
         const char *one, *other;
@@ -468,8 +451,7 @@ static const char *as_described(const char *text, const char *prefix, const char
 }
 
 /* Goal: names without a tag are what they always were, and a tag adds its digits and nothing else. */
-static void names_are_as_their_template_reads(void **state) {
-    (void)state;
+TEST(names_are_as_their_template_reads) {
     static const char *const texts[] = {
         "%n:%k:%Y%m%d%H",  "%Y%m%d%H:%k",         "%k%Y%m%d%H",     "{%k}:%Y%m%d%H%%",   "a{b}%n%k:%d.%m.%Y %H:%M:%S",
         "{%t}%k:%Y%m%d%H", "%n:{%t}:%k:%Y%m%d%H", "%Y%m{%t}%d%H%k", "%Y%m%d%H{%t}:%k%S", "}{%t}%Y%k%m%d%H"};
@@ -492,8 +474,7 @@ static void names_are_as_their_template_reads(void **state) {
     }
 }
 
-static void a_tag_puts_the_name_into_its_groups_slots(void **state) {
-    (void)state;
+TEST(a_tag_puts_the_name_into_its_groups_slots) {
     static const uint32_t counts[] = {1, 2, 128, 1024};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         for (int number = 0; number < 500; number++) {
@@ -509,8 +490,7 @@ static void a_tag_puts_the_name_into_its_groups_slots(void **state) {
         }
 }
 
-static void a_tag_that_a_cluster_would_not_see_is_refused(void **state) {
-    (void)state;
+TEST(a_tag_that_a_cluster_would_not_see_is_refused) {
     assert_refused("{%t}{%t}%k:%Y%m%d%H", NULL, &hourly, "%t twice");
     assert_refused("%k{%t}:%Y%m%d%H", NULL, &hourly, "%t behind %k");
     assert_refused("%t:%k:%Y%m%d%H", NULL, &hourly, "alone in braces");
@@ -523,8 +503,7 @@ static void a_tag_that_a_cluster_would_not_see_is_refused(void **state) {
     assert_refused("tw:{%t}%k:%Y%m%d%H", NULL, &hourly, "reserved");
 }
 
-static void a_tag_counts_among_the_longest_names_bytes(void **state) {
-    (void)state;
+TEST(a_tag_counts_among_the_longest_names_bytes) {
     struct twi_key_template template;
     char text[TWI_KEY_TEMPLATE_FRAME_BYTES_MAX + 20], key[TW_KEY_SIZE_MAX], out[TWI_REDIS_KEY_MAX];
     const struct twi_window_rule forever = {.window = TW_WINDOW_FOREVER};
@@ -540,8 +519,7 @@ static void a_tag_counts_among_the_longest_names_bytes(void **state) {
     assert_refused(text, NULL, &forever, "longer than 1024 bytes");
 }
 
-static void the_pattern_of_a_family_matches_its_names(void **state) {
-    (void)state;
+TEST(the_pattern_of_a_family_matches_its_names) {
     static const char *const texts[] = {"%n:%k:%Y%m%d%H", "a*[b]?\\{%t}%Y:%k:%m%d%H", "{%t}%k:%Y%m%d%H",
                                         "{x}%k%Y%m%d%H*"};
     char glob[TWI_KEY_TEMPLATE_GLOB_MAX], own[TWI_OWN_NAME_MAX + 1];
@@ -562,8 +540,7 @@ static void the_pattern_of_a_family_matches_its_names(void **state) {
     }
 }
 
-static void own_names_lie_beside_their_counter(void **state) {
-    (void)state;
+TEST(own_names_lie_beside_their_counter) {
     static const char *const texts[] = {"%n:%k:%Y%m%d%H", "%n:{%t}:%k:%Y%m%d%H", "{x}%k:%Y%m%d%H", "{}%k:%Y%m%d%H"};
     const uint32_t *shorts = twi_key_slot_shorts();
     char own[TWI_OWN_NAME_MAX];
@@ -588,8 +565,7 @@ static void own_names_lie_beside_their_counter(void **state) {
 
 /* Goal: as templates_that_are_said_to_be_apart_never_meet, with tags. One direction only: a tag is taken as any
  * digits. */
-static void tagged_templates_that_are_said_to_be_apart_never_meet(void **state) {
-    (void)state;
+TEST(tagged_templates_that_are_said_to_be_apart_never_meet) {
     static const char *const heads[] = {"",    "{",     "{1",    "{10}", "{1}",   "a",     "1",   "{%t}",
                                         "{0}", "{%t}1", "{%t}a", "{0}1", "a{%t}", "{%t}{", "{1a", "{}"};
     enum { HEADS = sizeof heads / sizeof *heads, KEYS = 6 + 36 + 216 };
@@ -618,34 +594,4 @@ static void tagged_templates_that_are_said_to_be_apart_never_meet(void **state) 
             for (unsigned other = 0; other < KEYS; other++) assert_string_not_equal(names[0][one], names[1][other]);
     }
     assert_true(apart > HEADS * HEADS / 8);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_as_their_template_reads),
-        cmocka_unit_test(a_tag_puts_the_name_into_its_groups_slots),
-        cmocka_unit_test(a_tag_that_a_cluster_would_not_see_is_refused),
-        cmocka_unit_test(a_tag_counts_among_the_longest_names_bytes),
-        cmocka_unit_test(the_pattern_of_a_family_matches_its_names),
-        cmocka_unit_test(own_names_lie_beside_their_counter),
-        cmocka_unit_test(tagged_templates_that_are_said_to_be_apart_never_meet),
-        cmocka_unit_test(the_default_has_a_stamp_as_fine_as_the_window),
-        cmocka_unit_test(every_sequence_is_rendered),
-        cmocka_unit_test(any_bytes_can_be_a_key),
-        cmocka_unit_test(rendering_in_two_steps_gives_the_same),
-        cmocka_unit_test(overflow_counters_have_names_of_the_engine),
-        cmocka_unit_test(a_shape_decides_what_of_the_key_is_in_the_name),
-        cmocka_unit_test(a_sorted_set_takes_no_key_and_no_tag),
-        cmocka_unit_test(a_subject_that_would_make_a_reserved_name_is_found),
-        cmocka_unit_test(templates_that_make_no_sense_are_refused_by_name),
-        cmocka_unit_test(a_cluster_has_another_default_and_own_names_in_the_slot),
-        cmocka_unit_test(a_stamp_must_be_as_fine_as_the_windows),
-        cmocka_unit_test(windows_without_a_common_start_take_no_stamp),
-        cmocka_unit_test(a_name_that_could_be_too_long_is_refused),
-        cmocka_unit_test(keys_that_would_make_a_reserved_name_are_found),
-        cmocka_unit_test(accepted_stamps_tell_neighbouring_windows_apart),
-        cmocka_unit_test(templates_that_are_said_to_be_apart_never_meet),
-        cmocka_unit_test(templates_of_two_families_are_told_apart),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

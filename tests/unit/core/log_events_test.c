@@ -20,8 +20,7 @@ static size_t count_of(const char *text, const char *what) {
 }
 
 /* The list is as long as the enum of the header, and names each of its numbers once. */
-static void every_event_has_a_remedy(void **state) {
-    (void)state;
+TEST(every_event_has_a_remedy) {
     static char header[200000];
     char line[80];
     test_read_source("include/tallywheel.h", header, sizeof header);
@@ -35,8 +34,7 @@ static void every_event_has_a_remedy(void **state) {
     }
 }
 
-static void the_page_has_the_same_table(void **state) {
-    (void)state;
+TEST(the_page_has_the_same_table) {
     static char page[200000];
     char row[80], remedy[120];
     test_read_source("docs/WATCH.md", page, sizeof page);
@@ -75,8 +73,7 @@ static void log_a_line(struct rig *rig, int level, int event, const char *text) 
     twi_port_log(rig->engine, level, event, "%s", text);
 }
 
-static void a_line_ends_with_its_event_and_what_to_do(void **state) {
-    (void)state;
+TEST(a_line_ends_with_its_event_and_what_to_do) {
     struct rig rig;
     struct lines lines = {.count = 0};
     char text[600], want[800];
@@ -109,8 +106,7 @@ static void a_line_ends_with_its_event_and_what_to_do(void **state) {
 
 /* Goal: what Redis says can neither begin a line of its own in a log nor move the cursor of a terminal; an error that
  * is over is known again. */
-static void no_line_has_a_control_character(void **state) {
-    (void)state;
+TEST(no_line_has_a_control_character) {
     static const char *const said = "ERR \x1b[2J\r\nroot logged in\x7f\t\xc3\xa9";
     struct rig rig;
     struct lines lines = {.count = 0};
@@ -128,14 +124,4 @@ static void no_line_has_a_control_character(void **state) {
     assert_status(tw_stats_read(rig.engine, &stats), TW_OK);
     assert_string_equal(stats.last_error, "");
     rig_close(&rig);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_event_has_a_remedy),
-        cmocka_unit_test(the_page_has_the_same_table),
-        cmocka_unit_test(a_line_ends_with_its_event_and_what_to_do),
-        cmocka_unit_test(no_line_has_a_control_character),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,8 +104,7 @@ static tw_family_options family_accepted(tw_family_options options) {
 
 /* ---- size -------------------------------------------------------------------------------------------------------- */
 
-static void init_zeroes_what_the_caller_has_and_no_more(void **state) {
-    (void)state;
+TEST(init_zeroes_what_the_caller_has_and_no_more) {
     unsigned char room[sizeof(tw_options) + 64];
     memset(room, 0x5a, sizeof room);
     tw_options_init_sized((tw_options *)(void *)room, sizeof(tw_options) + 8);
@@ -130,8 +129,7 @@ static void assert_uninitialised_refused(size_t size, int filled_with, const cha
     assert_non_null(strstr(tw_error_text(), says));
 }
 
-static void a_struct_that_nobody_initialised_is_refused_and_not_believed(void **state) {
-    (void)state;
+TEST(a_struct_that_nobody_initialised_is_refused_and_not_believed) {
     for (int filled_with = 0; filled_with < 256; filled_with += 51) {
         assert_uninitialised_refused(0, filled_with, "size: 0; fill the struct with its init function first");
         assert_uninitialised_refused(8, filled_with, "size: 8 bytes are fewer than this struct ever had");
@@ -156,8 +154,7 @@ static void a_struct_that_nobody_initialised_is_refused_and_not_believed(void **
     assert_non_null(strstr(tw_error_text(), "fewer than this struct ever had"));
 }
 
-static void a_longer_struct_of_a_later_version_is_taken_while_its_new_fields_are_zero(void **state) {
-    (void)state;
+TEST(a_longer_struct_of_a_later_version_is_taken_while_its_new_fields_are_zero) {
     struct {
         tw_family_options known;
         uint64_t later[2];
@@ -179,8 +176,7 @@ static void a_longer_struct_of_a_later_version_is_taken_while_its_new_fields_are
     assert_error_names("size");
 }
 
-static void a_refusal_fits_any_buffer(void **state) {
-    (void)state;
+TEST(a_refusal_fits_any_buffer) {
     tw_options options = good_engine(), out;
     options.threads = 7;
     memset(error, 'x', sizeof error);
@@ -196,8 +192,7 @@ static void a_refusal_fits_any_buffer(void **state) {
 
 /* ---- the engine's fields ----------------------------------------------------------------------------------------- */
 
-static void an_engine_has_the_defaults_of_the_header(void **state) {
-    (void)state;
+TEST(an_engine_has_the_defaults_of_the_header) {
     tw_options options = engine_accepted(good_engine());
     assert_int_equal(options.size, sizeof options);
     assert_i64_equal(options.memory_bytes_max, 1 << 30);
@@ -209,8 +204,7 @@ static void an_engine_has_the_defaults_of_the_header(void **state) {
     assert_null(options.redis_url);
 }
 
-static void memory_bytes_max_is_between_1_mib_and_what_can_be_addressed(void **state) {
-    (void)state;
+TEST(memory_bytes_max_is_between_1_mib_and_what_can_be_addressed) {
     ENGINE_REFUSED(memory_bytes_max, 1);
     ENGINE_REFUSED(memory_bytes_max, (1 << 20) - 1);
     ENGINE_REFUSED(memory_bytes_max, TWI_MEMORY_BYTES_MAX + 1);
@@ -220,8 +214,7 @@ static void memory_bytes_max_is_between_1_mib_and_what_can_be_addressed(void **s
     assert_i64_equal(engine_accepted(options).memory_bytes_max, 1 << 20);
 }
 
-static void threads_is_one_of_two(void **state) {
-    (void)state;
+TEST(threads_is_one_of_two) {
     ENGINE_REFUSED(threads, 2);
     ENGINE_REFUSED(threads, UINT32_MAX);
     tw_options options = good_engine();
@@ -229,8 +222,7 @@ static void threads_is_one_of_two(void **state) {
     assert_i64_equal(engine_accepted(options).threads, TW_HOST_DRIVEN);
 }
 
-static void shared_is_one_of_two_and_refuses_what_one_process_has(void **state) {
-    (void)state;
+TEST(shared_is_one_of_two_and_refuses_what_one_process_has) {
     tw_options options = good_engine();
     options.shared = 2;
     assert_engine_refused(options, "shared");
@@ -246,8 +238,7 @@ static void shared_is_one_of_two_and_refuses_what_one_process_has(void **state) 
     assert_engine_refused(options, "clock_now_ns");
 }
 
-static void a_shared_engine_refuses_gauges_and_idle_eviction(void **state) {
-    (void)state;
+TEST(a_shared_engine_refuses_gauges_and_idle_eviction) {
     const struct twi_options_context shared = {.has_redis = true, .memory_bytes_max = 1 << 20, .is_shared = true};
     tw_family_options gauge = good_family(), evicting = good_family(), out;
     gauge.window = evicting.window = TW_WINDOW_FOREVER;
@@ -261,8 +252,7 @@ static void a_shared_engine_refuses_gauges_and_idle_eviction(void **state) {
     assert_error_names("on_full");
 }
 
-static void the_replay_window_is_at_most_a_day_and_within_the_memory(void **state) {
-    (void)state;
+TEST(the_replay_window_is_at_most_a_day_and_within_the_memory) {
     ENGINE_REFUSED(replay_ms, 86400001);
     ENGINE_REFUSED(wait_replicas, 1001);
     ENGINE_REFUSED(flush_keys_per_s, 1000000001);
@@ -285,8 +275,7 @@ static void the_replay_window_is_at_most_a_day_and_within_the_memory(void **stat
     assert_i64_equal(engine_accepted(options).replay_bytes_max, 16 << 20);
 }
 
-static void sync_interval_ms_is_at_most_a_minute(void **state) {
-    (void)state;
+TEST(sync_interval_ms_is_at_most_a_minute) {
     ENGINE_REFUSED(sync_interval_ms, 60001);
     ENGINE_REFUSED(sync_interval_ms, UINT32_MAX);
     tw_options options = good_engine();
@@ -294,8 +283,7 @@ static void sync_interval_ms_is_at_most_a_minute(void **state) {
     assert_i64_equal(engine_accepted(options).sync_interval_ms, 60000);
 }
 
-static void merge_is_one_of_three(void **state) {
-    (void)state;
+TEST(merge_is_one_of_three) {
     ENGINE_REFUSED(merge, 3);
     tw_options options = good_engine();
     assert_i64_equal(engine_accepted(options).merge, TW_MERGE_SCRIPT);
@@ -303,8 +291,7 @@ static void merge_is_one_of_three(void **state) {
     assert_i64_equal(engine_accepted(options).merge, TW_MERGE_SETNX);
 }
 
-static void audit_interval_ms_is_at_least_a_second_and_needs_redis_and_a_thread(void **state) {
-    (void)state;
+TEST(audit_interval_ms_is_at_least_a_second_and_needs_redis_and_a_thread) {
     ENGINE_REFUSED(audit_interval_ms, 999);
     ENGINE_REFUSED(audit_interval_ms, 1000); /* no redis_url */
     tw_options options = good_engine();
@@ -318,16 +305,14 @@ static void audit_interval_ms_is_at_least_a_second_and_needs_redis_and_a_thread(
     assert_engine_refused(options, "audit_interval_ms");
 }
 
-static void redis_timeout_ms_is_at_most_ten_minutes(void **state) {
-    (void)state;
+TEST(redis_timeout_ms_is_at_most_ten_minutes) {
     ENGINE_REFUSED(redis_timeout_ms, 600001);
     tw_options options = good_engine();
     options.redis_timeout_ms = 1;
     assert_i64_equal(engine_accepted(options).redis_timeout_ms, 1);
 }
 
-static void a_user_of_the_sentinels_needs_a_password(void **state) {
-    (void)state;
+TEST(a_user_of_the_sentinels_needs_a_password) {
     tw_options options = good_engine();
     options.sentinel_user = "watcher";
     (void)engine_accepted(options); /* without Redis it means nothing */
@@ -335,8 +320,7 @@ static void a_user_of_the_sentinels_needs_a_password(void **state) {
     assert_engine_refused(options, "sentinel_user");
 }
 
-static void redis_prefix_is_bounded(void **state) {
-    (void)state;
+TEST(redis_prefix_is_bounded) {
     char prefix[TWI_PREFIX_BYTES_MAX + 2];
     memset(prefix, 'p', sizeof prefix);
     prefix[sizeof prefix - 1] = '\0';
@@ -346,8 +330,7 @@ static void redis_prefix_is_bounded(void **state) {
     assert_ptr_equal(engine_accepted(options).redis_prefix, prefix + 1);
 }
 
-static void no_refusal_shows_a_password(void **state) {
-    (void)state;
+TEST(no_refusal_shows_a_password) {
     tw_options options = good_engine();
     options.redis_url = "redis://user:geheim@host/0";
     options.threads = 9;
@@ -357,8 +340,7 @@ static void no_refusal_shows_a_password(void **state) {
 
 /* ---- a family's fields ------------------------------------------------------------------------------------------- */
 
-static void a_family_has_the_defaults_of_the_header(void **state) {
-    (void)state;
+TEST(a_family_has_the_defaults_of_the_header) {
     tw_family_options options = family_accepted(good_family());
     assert_int_equal(options.size, sizeof options);
     assert_i64_equal(options.window_ms, TW_HOUR);
@@ -372,8 +354,7 @@ static void a_family_has_the_defaults_of_the_header(void **state) {
     assert_i64_equal(twi_calendar_span(&rule, 1).end_ms, TW_HOUR);
 }
 
-static void calendar_windows_count_by_their_longest(void **state) {
-    (void)state;
+TEST(calendar_windows_count_by_their_longest) {
     const int64_t longest_ms[] = {TW_DAY, 7 * TW_DAY, 31 * TW_DAY};
     for (uint32_t kind = 0; kind < 3; kind++) {
         FAMILY_TAKES_IN(TW_WINDOW_DAY + kind, earliness_ms, 0, longest_ms[kind]);
@@ -383,8 +364,7 @@ static void calendar_windows_count_by_their_longest(void **state) {
     }
 }
 
-static void name_is_1_to_64_good_bytes(void **state) {
-    (void)state;
+TEST(name_is_1_to_64_good_bytes) {
     char longest[66];
     memset(longest, 'n', sizeof longest);
     longest[65] = '\0';
@@ -403,14 +383,12 @@ static void name_is_1_to_64_good_bytes(void **state) {
     family_accepted(options);
 }
 
-static void window_is_one_of_six(void **state) {
-    (void)state;
+TEST(window_is_one_of_six) {
     FAMILY_REFUSED(window, 6);
     FAMILY_REFUSED(window, UINT32_MAX);
 }
 
-static void window_ms_is_a_positive_multiple_of_a_second(void **state) {
-    (void)state;
+TEST(window_ms_is_a_positive_multiple_of_a_second) {
     for (uint32_t kind = TW_WINDOW_ALIGNED; kind <= TW_WINDOW_FROM_FIRST; kind++) {
         FAMILY_REFUSED_IN(kind, window_ms, -1000);
         FAMILY_REFUSED_IN(kind, window_ms, INT64_MIN);
@@ -428,8 +406,7 @@ static void window_ms_is_a_positive_multiple_of_a_second(void **state) {
     }
 }
 
-static void utc_offset_ms_is_within_14_hours_in_whole_minutes(void **state) {
-    (void)state;
+TEST(utc_offset_ms_is_within_14_hours_in_whole_minutes) {
     FAMILY_REFUSED(utc_offset_ms, 14 * TW_HOUR + TW_MINUTE);
     FAMILY_REFUSED(utc_offset_ms, -14 * TW_HOUR - TW_MINUTE);
     FAMILY_REFUSED(utc_offset_ms, INT64_MIN);
@@ -440,14 +417,12 @@ static void utc_offset_ms_is_within_14_hours_in_whole_minutes(void **state) {
     FAMILY_TAKES(utc_offset_ms, 345 * TW_MINUTE);
 }
 
-static void week_start_is_a_weekday(void **state) {
-    (void)state;
+TEST(week_start_is_a_weekday) {
     FAMILY_REFUSED_IN(TW_WINDOW_WEEK, week_start, 7);
     FAMILY_TAKES_IN(TW_WINDOW_WEEK, week_start, 6, 6);
 }
 
-static void hash_tags_are_a_power_of_two(void **state) {
-    (void)state;
+TEST(hash_tags_are_a_power_of_two) {
     FAMILY_REFUSED(redis_tags, 3);
     FAMILY_REFUSED(redis_tags, 2048);
     FAMILY_REFUSED(redis_tags, UINT64_MAX);
@@ -463,8 +438,7 @@ static tw_family_options shaped(uint32_t shape) {
 
 /* Goal: hashes and sorted sets are counters of windows that have one end for all keys, merged by the script; all else
  * is refused by name. */
-static void hashes_and_sorted_sets_are_for_counters(void **state) {
-    (void)state;
+TEST(hashes_and_sorted_sets_are_for_counters) {
     FAMILY_REFUSED(redis_shape, 3);
     FAMILY_REFUSED(key_separator, '|');
     FAMILY_REFUSED(fields, "a");
@@ -501,8 +475,7 @@ static void hashes_and_sorted_sets_are_for_counters(void **state) {
     assert_family_refused(options, "key_separator");
 }
 
-static void fields_are_a_list_of_at_most_64(void **state) {
-    (void)state;
+TEST(fields_are_a_list_of_at_most_64) {
     static const char *const bad[] = {"", ",", "a,", ",a", "a,,b", "a,b,a", "a,b|c"};
     char many[65 * 3 + 1] = "";
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -526,8 +499,7 @@ static void fields_are_a_list_of_at_most_64(void **state) {
     (void)family_accepted(options);
 }
 
-static void durations_are_not_negative_and_at_most_a_hundred_years(void **state) {
-    (void)state;
+TEST(durations_are_not_negative_and_at_most_a_hundred_years) {
     FAMILY_REFUSED(lateness_ms, -1);
     FAMILY_REFUSED(lateness_ms, INT64_MIN);
     FAMILY_REFUSED(lateness_ms, INT64_MAX - 1);
@@ -543,8 +515,7 @@ static void durations_are_not_negative_and_at_most_a_hundred_years(void **state)
     FAMILY_TAKES_IN(TW_WINDOW_ALIGNED, history_ms, TW_NONE, 0);
 }
 
-static void retention_ms_is_at_least_one_window(void **state) {
-    (void)state;
+TEST(retention_ms_is_at_least_one_window) {
     FAMILY_REFUSED(retention_ms, -1);
     FAMILY_REFUSED(retention_ms, TW_HOUR - 1);
     FAMILY_REFUSED(retention_ms, TW_UNBOUNDED);
@@ -564,8 +535,7 @@ static bool hook(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms,
     return true;
 }
 
-static void what_needs_windows_with_starts_is_refused_elsewhere(void **state) {
-    (void)state;
+TEST(what_needs_windows_with_starts_is_refused_elsewhere) {
     for (uint32_t kind = TW_WINDOW_FROM_FIRST; kind <= TW_WINDOW_FOREVER; kind++) {
         FAMILY_REFUSED_IN(kind, lateness_ms, 1);
         FAMILY_REFUSED_IN(kind, lateness_ms, TW_UNBOUNDED);
@@ -581,8 +551,7 @@ static void what_needs_windows_with_starts_is_refused_elsewhere(void **state) {
     assert_true(family_accepted(options).on_window_closed == hook);
 }
 
-static void one_engine_closes_windows_that_have_starts(void **state) {
-    (void)state;
+TEST(one_engine_closes_windows_that_have_starts) {
     FAMILY_REFUSED(closed_by, 2);
     FAMILY_TAKES_IN(TW_WINDOW_ALIGNED, closed_by, TW_CLOSED_BY_ONE, TW_CLOSED_BY_ONE);
     FAMILY_REFUSED_IN(TW_WINDOW_FOREVER, closed_by, TW_CLOSED_BY_ONE);
@@ -597,8 +566,7 @@ static void one_engine_closes_windows_that_have_starts(void **state) {
     assert_status(twi_family_options_check(&one, &out, &plain), TW_OK);
 }
 
-static void memory_policies_are_of_their_lists(void **state) {
-    (void)state;
+TEST(memory_policies_are_of_their_lists) {
     FAMILY_REFUSED(on_full, 2);
     FAMILY_REFUSED(on_full_limit, 2);
     FAMILY_REFUSED(memory_share, context.memory_bytes_max + 1);
@@ -609,8 +577,7 @@ static void memory_policies_are_of_their_lists(void **state) {
     FAMILY_TAKES(keys_expected, 10922); /* of 96 bytes each, in 1 MiB */
 }
 
-static void every_status_has_a_name_and_a_sentence(void **state) {
-    (void)state;
+TEST(every_status_has_a_name_and_a_sentence) {
     const tw_status numbers[] = {0, 1, 2, 3, 4, -1, -2, -3, -4, -5, -6, -7, -8, -9, -10, -11, -12, -13, -100};
     for (size_t index = 0; index < sizeof numbers / sizeof *numbers; index++) {
         assert_memory_equal(tw_status_name(numbers[index]), "TW_", 3);
@@ -628,43 +595,4 @@ static void every_status_has_a_name_and_a_sentence(void **state) {
     char version[32];
     snprintf(version, sizeof version, "%d.%d.%d", TW_VERSION_MAJOR, TW_VERSION_MINOR, TW_VERSION_PATCH);
     assert_string_equal(tw_version(), version);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(init_zeroes_what_the_caller_has_and_no_more),
-        cmocka_unit_test(a_struct_that_nobody_initialised_is_refused_and_not_believed),
-        cmocka_unit_test(a_longer_struct_of_a_later_version_is_taken_while_its_new_fields_are_zero),
-        cmocka_unit_test(a_refusal_fits_any_buffer),
-        cmocka_unit_test(an_engine_has_the_defaults_of_the_header),
-        cmocka_unit_test(memory_bytes_max_is_between_1_mib_and_what_can_be_addressed),
-        cmocka_unit_test(threads_is_one_of_two),
-        cmocka_unit_test(shared_is_one_of_two_and_refuses_what_one_process_has),
-        cmocka_unit_test(a_shared_engine_refuses_gauges_and_idle_eviction),
-        cmocka_unit_test(the_replay_window_is_at_most_a_day_and_within_the_memory),
-        cmocka_unit_test(sync_interval_ms_is_at_most_a_minute),
-        cmocka_unit_test(merge_is_one_of_three),
-        cmocka_unit_test(audit_interval_ms_is_at_least_a_second_and_needs_redis_and_a_thread),
-        cmocka_unit_test(redis_timeout_ms_is_at_most_ten_minutes),
-        cmocka_unit_test(redis_prefix_is_bounded),
-        cmocka_unit_test(a_user_of_the_sentinels_needs_a_password),
-        cmocka_unit_test(no_refusal_shows_a_password),
-        cmocka_unit_test(a_family_has_the_defaults_of_the_header),
-        cmocka_unit_test(calendar_windows_count_by_their_longest),
-        cmocka_unit_test(name_is_1_to_64_good_bytes),
-        cmocka_unit_test(window_is_one_of_six),
-        cmocka_unit_test(window_ms_is_a_positive_multiple_of_a_second),
-        cmocka_unit_test(utc_offset_ms_is_within_14_hours_in_whole_minutes),
-        cmocka_unit_test(week_start_is_a_weekday),
-        cmocka_unit_test(hash_tags_are_a_power_of_two),
-        cmocka_unit_test(hashes_and_sorted_sets_are_for_counters),
-        cmocka_unit_test(fields_are_a_list_of_at_most_64),
-        cmocka_unit_test(durations_are_not_negative_and_at_most_a_hundred_years),
-        cmocka_unit_test(retention_ms_is_at_least_one_window),
-        cmocka_unit_test(what_needs_windows_with_starts_is_refused_elsewhere),
-        cmocka_unit_test(one_engine_closes_windows_that_have_starts),
-        cmocka_unit_test(memory_policies_are_of_their_lists),
-        cmocka_unit_test(every_status_has_a_name_and_a_sentence),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@ static int waiters_teardown(void **state) {
     rig_close(*state);
     return 0;
 }
-#define WAITERS_TEST(test) cmocka_unit_test_prestate_setup_teardown(test, waiters_setup, waiters_teardown, &rig)
+#define WAITERS_TEST(test) TEST_WITH(test, waiters_setup, waiters_teardown, &rig)
 
 struct told {
     tw_request request;
@@ -39,8 +39,7 @@ static void open_locally(void) {
 
 /* Goal: a waiter is admitted by the turn after a refund; it is denied at the end of its time; without hope it is denied
  * at once; one that is cancelled takes nothing. */
-static void units_that_return_go_to_who_waits(void **state) {
-    (void)state;
+WAITERS_TEST(units_that_return_go_to_who_waits) {
     static struct told first, late, gone;
     open_locally();
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
@@ -72,8 +71,7 @@ static void units_that_return_go_to_who_waits(void **state) {
 
 /* Goal: a thousand waiters of one key cost one look a turn, and each unit that returns goes to one of them. Method: the
  * looks are the denials that the limit counts. */
-static void waiters_of_one_key_cost_one_look(void **state) {
-    (void)state;
+WAITERS_TEST(waiters_of_one_key_cost_one_look) {
     enum { WAITERS = 1000 };
     static struct told told[WAITERS];
     tw_stats before, after;
@@ -111,8 +109,7 @@ static void waiters_of_one_key_cost_one_look(void **state) {
 
 /* Goal: a turn that could not look at all new waiters is followed by another one at once. The loop is told not to wait,
  * until each has been looked at. Method: 600 waiters of a key each, of which a turn looks at 256. */
-static void new_waiters_that_a_turn_left_are_due_at_once(void **state) {
-    (void)state;
+WAITERS_TEST(new_waiters_that_a_turn_left_are_due_at_once) {
     enum { WAITERS = 600 };
     static struct told told[WAITERS];
     char key[16];
@@ -137,8 +134,7 @@ static void new_waiters_that_a_turn_left_are_due_at_once(void **state) {
 
 /* Goal: where Redis decides, each try is a request; the waiter comes again after retry_after_ms, waits for room where
  * calls_max calls are under way, and gives back what came for one that was cancelled. */
-static void a_strict_waiter_asks_again(void **state) {
-    (void)state;
+WAITERS_TEST(a_strict_waiter_asks_again) {
     static struct told told;
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
     options.limit_mode = TW_LIMIT_STRICT;
@@ -176,8 +172,7 @@ static void a_strict_waiter_asks_again(void **state) {
 /* ---- flush, ready, fetch ----------------------------------------------------------------------------------------- */
 
 /* Goal: a flush is answered when its ticket is done, or late; ready when all is known. */
-static void flush_and_ready_are_answered_by_turns(void **state) {
-    (void)state;
+WAITERS_TEST(flush_and_ready_are_answered_by_turns) {
     static struct told told, other;
     prepare(&told, NULL, 1000);
     prepare(&other, NULL, 50);
@@ -208,8 +203,7 @@ static void flush_and_ready_are_answered_by_turns(void **state) {
 
 /* Goal: a fetch writes all totals or none; a key for which Redis has none is named. Keys are copies. Method: the driver
  * acknowledges each key with the total 7, then with none. */
-static void fetch_is_answered_when_all_totals_are_there(void **state) {
-    (void)state;
+WAITERS_TEST(fetch_is_answered_when_all_totals_are_there) {
     static struct told told;
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     char names[2][8] = {"one", "two"};
@@ -239,16 +233,4 @@ static void fetch_is_answered_when_all_totals_are_there(void **state) {
     assert_i64_equal(totals[0], -1);
     const tw_key empty = tw_str("");
     assert_status(tw_fetch_async(&told.request, family, &empty, 1, totals), TW_ERR_KEY);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        WAITERS_TEST(units_that_return_go_to_who_waits),
-        WAITERS_TEST(waiters_of_one_key_cost_one_look),
-        WAITERS_TEST(new_waiters_that_a_turn_left_are_due_at_once),
-        WAITERS_TEST(a_strict_waiter_asks_again),
-        WAITERS_TEST(flush_and_ready_are_answered_by_turns),
-        WAITERS_TEST(fetch_is_answered_when_all_totals_are_there),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

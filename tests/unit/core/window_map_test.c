@@ -11,7 +11,6 @@ static tw_family *family;
 static struct twi_thread *self;
 
 static int open_rig(void **state) {
-    (void)state;
     rig_open(&rig);
     family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     self = twi_thread_here();
@@ -19,7 +18,6 @@ static int open_rig(void **state) {
     return 0;
 }
 static int close_rig(void **state) {
-    (void)state;
     while (self->depth != 0) twi_section_leave(self);
     rig_close(&rig);
     return 0;
@@ -36,8 +34,7 @@ static struct twi_generation *find_window(int64_t number) {
     return twi_window_find(family, span_of(number).start_ms);
 }
 
-static void each_start_has_one_generation_however_many_there_are(void **state) {
-    (void)state;
+TEST_WITH(each_start_has_one_generation_however_many_there_are, open_rig, close_rig, NULL) {
     enum { COUNT = 5000 };
     static struct twi_generation *held[COUNT];
     for (int64_t i = 0; i < COUNT; i++) {
@@ -58,8 +55,7 @@ static void each_start_has_one_generation_however_many_there_are(void **state) {
 
 /* Goal: what is dropped is unlinked, in place, also many times over, and what lives is found all the while; a window
  * unlinked may be opened again. Method: a belt of windows that moves on. */
-static void dropped_windows_are_unlinked_and_the_others_found(void **state) {
-    (void)state;
+TEST_WITH(dropped_windows_are_unlinked_and_the_others_found, open_rig, close_rig, NULL) {
     enum { BELT = 40 };
     static struct twi_generation *held[BELT];
     for (int64_t i = 0; i < 3000; i++) {
@@ -86,8 +82,7 @@ static void dropped_windows_are_unlinked_and_the_others_found(void **state) {
 
 /* Goal: without memory for a larger map new windows are refused, what is there is found, and what is over can be
  * unlinked. */
-static void a_map_without_memory_refuses_and_stays_whole(void **state) {
-    (void)state;
+TEST_WITH(a_map_without_memory_refuses_and_stays_whole, open_rig, close_rig, NULL) {
     for (int64_t i = 0; i < 8; i++) assert_non_null(open_window(i));
     struct twi_arena *arena = &rig.engine->arena;
     for (uint32_t lines = 1024; lines != 0; lines /= 2)
@@ -102,8 +97,7 @@ static void a_map_without_memory_refuses_and_stays_whole(void **state) {
     assert_non_null(find_window(4));
 }
 
-static void the_window_of_now_is_kept_at_hand(void **state) {
-    (void)state;
+TEST_WITH(the_window_of_now_is_kept_at_hand, open_rig, close_rig, NULL) {
     int64_t now_ms = rig_now(&rig);
     assert_null(twi_window_at(family, now_ms, true));
     struct twi_generation *now = open_window(0), *next = open_window(1);
@@ -117,8 +111,7 @@ static void the_window_of_now_is_kept_at_hand(void **state) {
 }
 
 /* Goal: callers that only peek at the clock find no window that begins before 1970 (clock.h). */
-static void a_window_before_1970_is_not_kept_at_hand(void **state) {
-    (void)state;
+TEST_WITH(a_window_before_1970_is_not_kept_at_hand, open_rig, close_rig, NULL) {
     struct twi_span before = {-TW_MINUTE, 0}, after = {0, TW_MINUTE};
     struct twi_generation *last = twi_window_open(family, before, 0), *first = twi_window_open(family, after, 0);
     assert_ptr_equal(twi_window_at(family, -1, true), last);
@@ -144,8 +137,7 @@ static void *open_all(void *ctx) {
     return NULL;
 }
 
-static void threads_that_open_the_same_windows_agree(void **state) {
-    (void)state;
+TEST_WITH(threads_that_open_the_same_windows_agree, open_rig, close_rig, NULL) {
     twi_section_leave(self);
     for (int round = 0; round < 20; round++) {
         static struct opener openers[3];
@@ -168,14 +160,5 @@ static void threads_that_open_the_same_windows_agree(void **state) {
 }
 
 int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_rig, close_rig)
-    const struct CMUnitTest tests[] = {
-        TEST(each_start_has_one_generation_however_many_there_are),
-        TEST(dropped_windows_are_unlinked_and_the_others_found),
-        TEST(a_map_without_memory_refuses_and_stays_whole),
-        TEST(the_window_of_now_is_kept_at_hand),
-        TEST(a_window_before_1970_is_not_kept_at_hand),
-        TEST(threads_that_open_the_same_windows_agree),
-    };
-    return cmocka_run_group_tests_name("window", tests, NULL, NULL);
+    return test_run();
 }

@@ -9,15 +9,13 @@
 static struct rig rig;
 
 static bool count_visits(void *ctx, const tw_count *count) {
-    (void)count;
     return ++*(int *)ctx < 1000000;
 }
 
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
 
 /* Goal: every size class holds its keys whole: two keys that differ in one byte, anywhere, are two counters. */
-static void keys_of_every_size_are_kept_whole(void **state) {
-    (void)state;
+RIG_TEST(keys_of_every_size_are_kept_whole) {
     const size_t sizes[] = {1,  7,  8,  9,  15,  16,  17,  31,  32,   33,   63,  64,
                             65, 95, 96, 97, 224, 225, 480, 481, 1022, 1023, 1024};
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
@@ -40,8 +38,7 @@ static void keys_of_every_size_are_kept_whole(void **state) {
     }
 }
 
-static void keys_are_bytes_of_any_value(void **state) {
-    (void)state;
+RIG_TEST(keys_are_bytes_of_any_value) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
     const tw_key keys[] = {tw_bytes("", 1),     tw_bytes("\0", 2),   tw_bytes("\r\n", 2),    tw_bytes("\xff\xff", 2),
                            tw_bytes("a\0b", 3), tw_bytes("a\0c", 3), tw_bytes("\xc3\x28", 2)};
@@ -55,8 +52,7 @@ static void keys_are_bytes_of_any_value(void **state) {
     assert_i64_equal(rig_each(family, TW_NOW).counters, (int64_t)count);
 }
 
-static void keys_that_are_none_are_refused_by_every_call(void **state) {
-    (void)state;
+RIG_TEST(keys_that_are_none_are_refused_by_every_call) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     static unsigned char longest[TW_KEY_SIZE_MAX + 1];
     const tw_key keys[] = {tw_bytes("", 0), tw_bytes(NULL, 0), tw_bytes(NULL, 5), tw_bytes(longest, sizeof longest),
@@ -86,8 +82,7 @@ static void keys_that_are_none_are_refused_by_every_call(void **state) {
 
 /* ---- ranges ------------------------------------------------------------------------------------------------------ */
 
-static void deltas_reach_two_to_the_53_and_no_further(void **state) {
-    (void)state;
+RIG_TEST(deltas_reach_two_to_the_53_and_no_further) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     assert_i64_equal(rig_add(family, "a", TW_DELTA_MAX), TW_DELTA_MAX);
     assert_i64_equal(rig_add(family, "b", -TW_DELTA_MAX), -TW_DELTA_MAX);
@@ -104,8 +99,7 @@ static void deltas_reach_two_to_the_53_and_no_further(void **state) {
 /* Goal: E3, E4. Sums reach +-(2^61 - 1) exactly and are refused before they pass it; small adds at the edge as well as
  * large ones.
  * Method: 256 of the largest deltas, then the rest, unit by unit. */
-static void trap_e4_sums_reach_the_end_of_the_range_exactly(void **state) {
-    (void)state;
+RIG_TEST(trap_e4_sums_reach_the_end_of_the_range_exactly) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     for (int64_t sign = -1; sign <= 1; sign += 2) {
         const char *key = sign < 0 ? "least" : "most";
@@ -128,8 +122,7 @@ static void trap_e4_sums_reach_the_end_of_the_range_exactly(void **state) {
     }
 }
 
-static void trap_e3_negative_counts_are_counts(void **state) {
-    (void)state;
+RIG_TEST(trap_e3_negative_counts_are_counts) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     int64_t sum = 0;
     for (int i = 0; i < 1000; i++) {
@@ -142,8 +135,7 @@ static void trap_e3_negative_counts_are_counts(void **state) {
 
 /* ---- windows ----------------------------------------------------------------------------------------------------- */
 
-static void counts_belong_to_the_window_of_the_clock(void **state) {
-    (void)state;
+RIG_TEST(counts_belong_to_the_window_of_the_clock) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     rig_add(family, "a", 1);
     fake_clock_advance_ms(&rig.clock, TW_MINUTE - 1);
@@ -158,8 +150,7 @@ static void counts_belong_to_the_window_of_the_clock(void **state) {
     assert_i64_equal(view, 5);
 }
 
-static void event_times_land_in_their_own_window_or_are_refused(void **state) {
-    (void)state;
+RIG_TEST(event_times_land_in_their_own_window_or_are_refused) {
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.lateness_ms = 30000;
     options.earliness_ms = 2 * TW_MINUTE;
@@ -180,8 +171,7 @@ static void event_times_land_in_their_own_window_or_are_refused(void **state) {
 }
 
 /* Goal: E29. A time far ahead or outside of all calendars rolls nothing over. */
-static void trap_e29_a_time_far_ahead_moves_nothing(void **state) {
-    (void)state;
+RIG_TEST(trap_e29_a_time_far_ahead_moves_nothing) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     rig_add(family, "a", 1);
     assert_status(tw_add_at(family, tw_str("a"), 1, INT64_C(4070908800000), NULL), TW_ERR_EARLY); /* 2099 */
@@ -195,8 +185,7 @@ static void trap_e29_a_time_far_ahead_moves_nothing(void **state) {
     assert_i64_equal(rig_add(family, "a", 1), 2);
 }
 
-static void windows_without_starts_know_no_event_times(void **state) {
-    (void)state;
+RIG_TEST(windows_without_starts_know_no_event_times) {
     tw_family *families[] = {rig_family(&rig, "first", TW_WINDOW_FROM_FIRST, TW_MINUTE),
                              rig_family(&rig, "ever", TW_WINDOW_FOREVER, 0)};
     for (size_t i = 0; i < 2; i++) {
@@ -215,8 +204,7 @@ static void windows_without_starts_know_no_event_times(void **state) {
     assert_status(tw_each(families[1], RIG_START_MS, count_visits, &visits), TW_OK);
 }
 
-static void a_key_of_a_from_first_family_lives_its_length_to_the_millisecond(void **state) {
-    (void)state;
+RIG_TEST(a_key_of_a_from_first_family_lives_its_length_to_the_millisecond) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     for (int64_t at = 0; at < 3 * TW_MINUTE; at += 7777) {
         int64_t born = rig_now(&rig);
@@ -233,8 +221,7 @@ static void a_key_of_a_from_first_family_lives_its_length_to_the_millisecond(voi
     }
 }
 
-static void an_endless_family_forgets_nothing(void **state) {
-    (void)state;
+RIG_TEST(an_endless_family_forgets_nothing) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
     rig_add(family, "a", 1);
     for (int i = 0; i < 100; i++) rig_pass(&rig, 30 * TW_DAY);
@@ -245,8 +232,7 @@ static void an_endless_family_forgets_nothing(void **state) {
 
 /* ---- many -------------------------------------------------------------------------------------------------------- */
 
-static void many_adds_are_answered_each_by_itself(void **state) {
-    (void)state;
+RIG_TEST(many_adds_are_answered_each_by_itself) {
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.keys_max = 2;
     tw_family *family = rig_family_of(&rig, &options);
@@ -277,8 +263,7 @@ static void many_adds_are_answered_each_by_itself(void **state) {
 
 /* Goal: the sentence for many adds is that of the lowest status, whatever was refused later, in a group (8 keys and
  * more) as one by one. */
-static void the_reason_for_many_adds_is_that_of_the_lowest_status(void **state) {
-    (void)state;
+RIG_TEST(the_reason_for_many_adds_is_that_of_the_lowest_status) {
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
     options.keys_max = 1;
     options.on_full = TW_ON_FULL_REJECT;
@@ -296,8 +281,7 @@ static void the_reason_for_many_adds_is_that_of_the_lowest_status(void **state) 
     }
 }
 
-static void a_batch_of_any_length_counts_as_single_adds_do(void **state) {
-    (void)state;
+RIG_TEST(a_batch_of_any_length_counts_as_single_adds_do) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     enum { COUNT = 1000 };
     static char text[COUNT][16];
@@ -313,8 +297,7 @@ static void a_batch_of_any_length_counts_as_single_adds_do(void **state) {
     assert_i64_equal(test_stat_of(rig.engine, increments), COUNT);
 }
 
-static void a_batch_by_event_time_answers_views_too(void **state) {
-    (void)state;
+RIG_TEST(a_batch_by_event_time_answers_views_too) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     enum { COUNT = 100 };
     tw_key keys[COUNT];
@@ -339,8 +322,7 @@ static void a_batch_by_event_time_answers_views_too(void **state) {
 
 /* ---- out-parameters ---------------------------------------------------------------------------------------------- */
 
-static void every_out_parameter_may_be_missing(void **state) {
-    (void)state;
+RIG_TEST(every_out_parameter_may_be_missing) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     tw_key key = tw_str("a");
     int64_t at = RIG_START_MS;
@@ -359,8 +341,7 @@ static void every_out_parameter_may_be_missing(void **state) {
 
 /* ---- reset, read ------------------------------------------------------------------------------------------------- */
 
-static void reset_takes_away_what_it_answers(void **state) {
-    (void)state;
+RIG_TEST(reset_takes_away_what_it_answers) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     int64_t last = 77;
     assert_status(tw_reset(family, tw_str("a"), &last), TW_OK);
@@ -372,8 +353,7 @@ static void reset_takes_away_what_it_answers(void **state) {
     assert_i64_equal(rig_add(family, "a", 1), 1);
 }
 
-static void a_reading_without_redis_is_exact_and_known(void **state) {
-    (void)state;
+RIG_TEST(a_reading_without_redis_is_exact_and_known) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     rig_add(family, "a", -3);
     tw_reading reading;
@@ -415,8 +395,7 @@ static bool visit_and_add(void *ctx, const tw_count *count) {
 }
 
 /* Goal: E33. A key that is there throughout is visited exactly once, while the table grows under the walk. */
-static void trap_e33_a_walk_sees_each_key_once_while_the_table_grows(void **state) {
-    (void)state;
+RIG_TEST(trap_e33_a_walk_sees_each_key_once_while_the_table_grows) {
     static struct adding_visit visit;
     memset(&visit, 0, sizeof visit);
     visit.limit = 1000000;
@@ -431,8 +410,7 @@ static void trap_e33_a_walk_sees_each_key_once_while_the_table_grows(void **stat
     for (int i = 1000; i < 2000; i++) assert_true(visit.seen[i] <= 1);
 }
 
-static void a_walk_stops_when_the_visitor_says_so(void **state) {
-    (void)state;
+RIG_TEST(a_walk_stops_when_the_visitor_says_so) {
     static struct adding_visit visit;
     memset(&visit, 0, sizeof visit);
     visit.family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -460,8 +438,7 @@ static bool check_fields(void *ctx, const tw_count *count) {
     return true;
 }
 
-static void a_count_names_its_window(void **state) {
-    (void)state;
+RIG_TEST(a_count_names_its_window) {
     tw_family *hour = rig_family(&rig, "hour", TW_WINDOW_ALIGNED, TW_HOUR),
               *ever = rig_family(&rig, "ever", TW_WINDOW_FOREVER, 0);
     tw_family *first = rig_family(&rig, "first", TW_WINDOW_FROM_FIRST, TW_MINUTE);
@@ -478,8 +455,7 @@ static void a_count_names_its_window(void **state) {
     assert_status(tw_each(ever, TW_NOW, check_fields, &want), TW_OK);
 }
 
-static void a_walk_over_keys_of_the_longest_kind_sees_all(void **state) {
-    (void)state;
+RIG_TEST(a_walk_over_keys_of_the_longest_kind_sees_all) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     unsigned char key[TW_KEY_SIZE_MAX] = {0};
     for (int i = 0; i < 100; i++) {
@@ -489,8 +465,7 @@ static void a_walk_over_keys_of_the_longest_kind_sees_all(void **state) {
     assert_i64_equal(rig_each(family, TW_NOW).counters, 100);
 }
 
-static void a_window_that_is_over_is_late_for_readers(void **state) {
-    (void)state;
+RIG_TEST(a_window_that_is_over_is_late_for_readers) {
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.history_ms = 3 * TW_MINUTE;
     tw_family *family = rig_family_of(&rig, &options);
@@ -525,8 +500,7 @@ static bool check_spill(void *ctx, const tw_count *count) {
 }
 
 /* Goal: without Redis, view and local of the overflow counter are one number, while others add to it. */
-static void the_overflow_counter_is_shown_as_it_was_at_one_moment(void **state) {
-    (void)state;
+RIG_TEST(the_overflow_counter_is_shown_as_it_was_at_one_moment) {
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.keys_max = 1;
     tw_family *family = rig_family_of(&rig, &options);
@@ -541,8 +515,7 @@ static void the_overflow_counter_is_shown_as_it_was_at_one_moment(void **state) 
     assert_true(is_one);
 }
 
-static void a_full_family_overflows_or_rejects_and_known_keys_still_count(void **state) {
-    (void)state;
+RIG_TEST(a_full_family_overflows_or_rejects_and_known_keys_still_count) {
     for (uint32_t on_full = TW_ON_FULL_OVERFLOW; on_full <= TW_ON_FULL_REJECT; on_full++) {
         tw_family_options options =
             rig_options(on_full == TW_ON_FULL_REJECT ? "reject" : "overflow", TW_WINDOW_ALIGNED, TW_MINUTE);
@@ -580,8 +553,7 @@ static void a_full_family_overflows_or_rejects_and_known_keys_still_count(void *
 
 /* Goal: P6. When memory is used up, known keys count on, the sum over all counters stays exact, and the bound is kept.
  * Method: adds of ever new keys to a 1 MiB engine, every third to a known one. */
-static void an_engine_without_memory_counts_on_and_loses_nothing(void **state) {
-    (void)state;
+RIG_TEST(an_engine_without_memory_counts_on_and_loses_nothing) {
     rig_close(&rig);
     rig_init(&rig);
     rig.options.memory_bytes_max = UINT64_C(1) << 20;
@@ -612,8 +584,7 @@ static void an_engine_without_memory_counts_on_and_loses_nothing(void **state) {
     assert_i64_equal(rig_add(two, "fresh", 1), 1);
 }
 
-static void a_family_keeps_to_its_share_of_memory(void **state) {
-    (void)state;
+RIG_TEST(a_family_keeps_to_its_share_of_memory) {
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
     options.memory_share = 100000;
     tw_family *family = rig_family_of(&rig, &options), *other = rig_family(&rig, "other", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -637,8 +608,7 @@ static void a_family_keeps_to_its_share_of_memory(void **state) {
 
 /* ---- stopped ----------------------------------------------------------------------------------------------------- */
 
-static void a_stopped_engine_refuses_every_call(void **state) {
-    (void)state;
+RIG_TEST(a_stopped_engine_refuses_every_call) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     rig_add(family, "a", 1);
     assert_status(tw_stop(rig.engine), TW_OK);
@@ -671,8 +641,7 @@ static void a_stopped_engine_refuses_every_call(void **state) {
     assert_i64_equal(test_stat_of(rig.engine, increments), 1);
 }
 
-static void waiting_calls_without_redis_say_so(void **state) {
-    (void)state;
+RIG_TEST(waiting_calls_without_redis_say_so) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     tw_key key = tw_str("a");
     int64_t total;
@@ -705,8 +674,7 @@ static void *add_many_times(void *ctx) {
 }
 
 /* Goal: P1. Two threads that insert and count the same new keys lose nothing, and no key is there twice (trap E12). */
-static void trap_e12_two_threads_that_insert_the_same_keys_share_their_counters(void **state) {
-    (void)state;
+RIG_TEST(trap_e12_two_threads_that_insert_the_same_keys_share_their_counters) {
     for (int round = 0; round < 20; round++) {
         char name[16];
         snprintf(name, sizeof name, "f%d", round);
@@ -724,41 +692,4 @@ static void trap_e12_two_threads_that_insert_the_same_keys_share_their_counters(
         assert_true(
             twi_table_is_valid(&rig.engine->arena, generation, &rig.engine->hashing.secret, rig.engine->hashing.fn));
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(keys_of_every_size_are_kept_whole),
-        RIG_TEST(keys_are_bytes_of_any_value),
-        RIG_TEST(keys_that_are_none_are_refused_by_every_call),
-        RIG_TEST(deltas_reach_two_to_the_53_and_no_further),
-        RIG_TEST(trap_e4_sums_reach_the_end_of_the_range_exactly),
-        RIG_TEST(trap_e3_negative_counts_are_counts),
-        RIG_TEST(counts_belong_to_the_window_of_the_clock),
-        RIG_TEST(event_times_land_in_their_own_window_or_are_refused),
-        RIG_TEST(trap_e29_a_time_far_ahead_moves_nothing),
-        RIG_TEST(windows_without_starts_know_no_event_times),
-        RIG_TEST(a_key_of_a_from_first_family_lives_its_length_to_the_millisecond),
-        RIG_TEST(an_endless_family_forgets_nothing),
-        RIG_TEST(many_adds_are_answered_each_by_itself),
-        RIG_TEST(the_reason_for_many_adds_is_that_of_the_lowest_status),
-        RIG_TEST(a_batch_of_any_length_counts_as_single_adds_do),
-        RIG_TEST(a_batch_by_event_time_answers_views_too),
-        RIG_TEST(every_out_parameter_may_be_missing),
-        RIG_TEST(reset_takes_away_what_it_answers),
-        RIG_TEST(a_reading_without_redis_is_exact_and_known),
-        RIG_TEST(trap_e33_a_walk_sees_each_key_once_while_the_table_grows),
-        RIG_TEST(a_walk_stops_when_the_visitor_says_so),
-        RIG_TEST(a_count_names_its_window),
-        RIG_TEST(a_walk_over_keys_of_the_longest_kind_sees_all),
-        RIG_TEST(a_window_that_is_over_is_late_for_readers),
-        RIG_TEST(the_overflow_counter_is_shown_as_it_was_at_one_moment),
-        RIG_TEST(a_full_family_overflows_or_rejects_and_known_keys_still_count),
-        RIG_TEST(an_engine_without_memory_counts_on_and_loses_nothing),
-        RIG_TEST(a_family_keeps_to_its_share_of_memory),
-        RIG_TEST(a_stopped_engine_refuses_every_call),
-        RIG_TEST(waiting_calls_without_redis_say_so),
-        RIG_TEST(trap_e12_two_threads_that_insert_the_same_keys_share_their_counters),
-    };
-    return cmocka_run_group_tests_name("api", tests, NULL, NULL);
 }

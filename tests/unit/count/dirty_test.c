@@ -71,8 +71,7 @@ static tw_family *family_with_two_keys(int64_t window_ms) {
 /* Goal: whichever mark was a thread's last one, its count, later counts of the same counter and of its neighbours are
  * sent, also if they came before anybody knew of the end. Then everything is as before: marks work, the slot is free,
  * and memory returns. */
-static void marks_of_a_thread_that_ended_are_finished(void **state) {
-    (void)state;
+HAND_TEST(marks_of_a_thread_that_ended_are_finished) {
     if (test_misses_robust_lists()) return;
     struct mortal mortal = {.family = family_with_two_keys(TW_HOUR)};
     const struct twi_thread *first = NULL;
@@ -94,8 +93,7 @@ static void marks_of_a_thread_that_ended_are_finished(void **state) {
 }
 
 /* Goal: a slot with marks to finish keeps its memory, and serves no other thread before they are finished. */
-static void a_slot_is_not_free_before_its_marks_are_finished(void **state) {
-    (void)state;
+HAND_TEST(a_slot_is_not_free_before_its_marks_are_finished) {
     struct mortal mortal = {.family = family_with_two_keys(TW_HOUR)};
     let_one_end(&mortal, CHUNK_CLAIMED);
     const struct twi_thread *first = mortal.self;
@@ -111,8 +109,7 @@ static void a_slot_is_not_free_before_its_marks_are_finished(void **state) {
 }
 
 /* Goal: E10. A flush that begins after the end of such a thread waits until its marks are finished. */
-static void a_flush_waits_for_marks_of_a_thread_that_ended(void **state) {
-    (void)state;
+HAND_TEST(a_flush_waits_for_marks_of_a_thread_that_ended) {
     if (test_misses_robust_lists()) return;
     struct mortal mortal = {.family = family_with_two_keys(TW_HOUR)};
     let_one_end(&mortal, WINDOW_CLAIMED);
@@ -129,8 +126,7 @@ static void a_flush_waits_for_marks_of_a_thread_that_ended(void **state) {
 
 /* Goal: the window may end and be dropped before anybody looks: sealing sends the counts, the memory returns, and the
  * marks harm nobody. An engine that is closed first leaves the slot free. */
-static void a_window_may_be_over_before_marks_are_finished(void **state) {
-    (void)state;
+HAND_TEST(a_window_may_be_over_before_marks_are_finished) {
     if (test_misses_robust_lists()) return;
     for (enum step last = 0; last < STEPS; last++) {
         tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
@@ -158,14 +154,4 @@ static void a_window_may_be_over_before_marks_are_finished(void **state) {
     uint64_t stamp = twi_epoch_stamp();
     assert_true(stamp < twi_epoch_reached());
     hand_open(&rig);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        HAND_TEST(marks_of_a_thread_that_ended_are_finished),
-        HAND_TEST(a_slot_is_not_free_before_its_marks_are_finished),
-        HAND_TEST(a_flush_waits_for_marks_of_a_thread_that_ended),
-        HAND_TEST(a_window_may_be_over_before_marks_are_finished),
-    };
-    return cmocka_run_group_tests_name("marks", tests, NULL, NULL);
 }

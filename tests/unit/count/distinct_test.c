@@ -38,8 +38,7 @@ static void add_range(tw_family *family, const char *key, uint64_t from, uint64_
 
 /* ---- counting ---- */
 
-static void an_estimate_is_that_of_the_registers_in_every_form(void **state) {
-    (void)state;
+RIG_TEST(an_estimate_is_that_of_the_registers_in_every_form) {
     tw_family *family = distinct_family("f", TW_WINDOW_ALIGNED, TW_HOUR);
     static struct twin twin;
     memset(&twin, 0, sizeof twin);
@@ -61,8 +60,7 @@ static void an_estimate_is_that_of_the_registers_in_every_form(void **state) {
     assert_i64_equal(get(family, "other"), 0);
 }
 
-static void elements_are_bytes_of_any_size(void **state) {
-    (void)state;
+RIG_TEST(elements_are_bytes_of_any_size) {
     tw_family *family = distinct_family("f", TW_WINDOW_FOREVER, 0);
     static unsigned char bytes[5000];
     static struct twin twin;
@@ -81,8 +79,7 @@ static void elements_are_bytes_of_any_size(void **state) {
     assert_i64_equal(get(family, "k"), twin_estimate(&twin));
 }
 
-static void many_elements_count_as_one_by_one(void **state) {
-    (void)state;
+RIG_TEST(many_elements_count_as_one_by_one) {
     tw_family *family = distinct_family("f", TW_WINDOW_ALIGNED, TW_HOUR);
     static uint64_t numbers[3000];
     static tw_key elements[3000];
@@ -109,8 +106,7 @@ static void many_elements_count_as_one_by_one(void **state) {
     assert_i64_equal(get(family, "new"), 0);
 }
 
-static void adds_are_increments_of_the_statistics(void **state) {
-    (void)state;
+RIG_TEST(adds_are_increments_of_the_statistics) {
     tw_family *family = distinct_family("f", TW_WINDOW_ALIGNED, TW_HOUR);
     const tw_key elements[] = {tw_str("a"), tw_str("b"), tw_str("a")};
     assert_status(tw_distinct_add(family, tw_str("k"), tw_str("a"), NULL), TW_OK);
@@ -120,8 +116,7 @@ static void adds_are_increments_of_the_statistics(void **state) {
 
 /* ---- windows ---- */
 
-static void each_window_has_its_own_elements(void **state) {
-    (void)state;
+RIG_TEST(each_window_has_its_own_elements) {
     tw_family *family = distinct_family("f", TW_WINDOW_ALIGNED, TW_HOUR);
     static struct twin first, second;
     memset(&first, 0, sizeof first);
@@ -141,8 +136,7 @@ static void each_window_has_its_own_elements(void **state) {
     assert_status(tw_distinct_get_at(family, tw_str("k"), INT64_MAX, &estimate), TW_ERR_RANGE);
 }
 
-static void elements_of_another_time_go_to_its_window(void **state) {
-    (void)state;
+RIG_TEST(elements_of_another_time_go_to_its_window) {
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
     options.kind = TW_KIND_DISTINCT;
     options.lateness_ms = TW_MINUTE;
@@ -176,8 +170,7 @@ static void elements_of_another_time_go_to_its_window(void **state) {
     assert_i64_equal(test_stat_of(rig.engine, late_increments), 1);
 }
 
-static void history_is_packed_and_keeps_the_estimates(void **state) {
-    (void)state;
+RIG_TEST(history_is_packed_and_keeps_the_estimates) {
     tw_family *family = distinct_family("f", TW_WINDOW_ALIGNED, TW_HOUR);
     static struct twin twins[300];
     char key[16];
@@ -205,8 +198,6 @@ static struct {
 } told;
 
 static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
-    (void)ctx;
-    (void)end_ms;
     assert_int_equal(flags, 0);
     told.calls++;
     told.seen = rig_each(family, start_ms);
@@ -214,8 +205,7 @@ static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t en
     return true;
 }
 
-static void a_hook_sees_the_estimates(void **state) {
-    (void)state;
+RIG_TEST(a_hook_sees_the_estimates) {
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
     options.kind = TW_KIND_DISTINCT;
     options.on_window_closed = on_closed;
@@ -239,8 +229,7 @@ static void a_hook_sees_the_estimates(void **state) {
     assert_int_equal(told.calls, 1); /* nothing was added in the second hour */
 }
 
-static void a_key_from_first_lives_its_time(void **state) {
-    (void)state;
+RIG_TEST(a_key_from_first_lives_its_time) {
     tw_family *family = distinct_family("f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     static struct twin first, second;
     memset(&first, 0, sizeof first);
@@ -261,8 +250,7 @@ static void a_key_from_first_lives_its_time(void **state) {
 }
 
 /* More work than one turn does: the turn stops in the middle of a leaf, and goes on there. */
-static void many_large_sketches_are_sealed_over_several_turns(void **state) {
-    (void)state;
+RIG_TEST(many_large_sketches_are_sealed_over_several_turns) {
     enum { KEYS = 200 };
     tw_family *family = distinct_family("f", TW_WINDOW_ALIGNED, TW_HOUR);
     static struct twin twins[KEYS];
@@ -290,8 +278,7 @@ static void many_large_sketches_are_sealed_over_several_turns(void **state) {
 
 /* ---- memory ---- */
 
-static void a_key_of_ten_elements_costs_less_than_200_bytes(void **state) {
-    (void)state;
+RIG_TEST(a_key_of_ten_elements_costs_less_than_200_bytes) {
     uint64_t keys = test_scale(50000);
     tw_family *family = distinct_family("f", TW_WINDOW_ALIGNED, TW_HOUR);
     int64_t before = test_stat_of(rig.engine, memory_bytes);
@@ -305,8 +292,7 @@ static void a_key_of_ten_elements_costs_less_than_200_bytes(void **state) {
     assert_true(bytes < 200 * (int64_t)keys);
 }
 
-static void a_large_sketch_costs_16_KiB_and_leaves_nothing_behind(void **state) {
-    (void)state;
+RIG_TEST(a_large_sketch_costs_16_KiB_and_leaves_nothing_behind) {
     enum { KEYS = 50, EACH = 16500 };
     tw_family *family = distinct_family("f", TW_WINDOW_ALIGNED, TW_HOUR);
     int64_t before = test_stat_of(rig.engine, memory_bytes);
@@ -330,8 +316,7 @@ static void turn_inside(void) {
     }
 }
 
-static void a_stalled_reader_keeps_the_pieces_that_growth_replaced(void **state) {
-    (void)state;
+RIG_TEST(a_stalled_reader_keeps_the_pieces_that_growth_replaced) {
     tw_family *family = distinct_family("f", TW_WINDOW_FOREVER, 0);
     static struct twin twin;
     memset(&twin, 0, sizeof twin);
@@ -348,8 +333,7 @@ static void a_stalled_reader_keeps_the_pieces_that_growth_replaced(void **state)
 }
 
 /* An add that finds no memory changes nothing; the counted units stays; with memory, the same call counts. */
-static void without_room_nothing_changes(void **state) {
-    (void)state;
+RIG_TEST(without_room_nothing_changes) {
     rig_close(&rig);
     rig_init(&rig);
     rig.options.memory_bytes_max = UINT64_C(1) << 20;
@@ -388,8 +372,7 @@ static void without_room_nothing_changes(void **state) {
     assert_i64_equal(get(family, "k"), twin_estimate(&anew));
 }
 
-static void of_many_elements_those_without_room_are_refused(void **state) {
-    (void)state;
+RIG_TEST(of_many_elements_those_without_room_are_refused) {
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
     options.kind = TW_KIND_DISTINCT;
     options.memory_share = 8192; /* the window, its index, and sketches up to some hundred elements */
@@ -420,8 +403,6 @@ static void of_many_elements_those_without_room_are_refused(void **state) {
 /* ---- what it is not ---- */
 
 static bool see_none(void *ctx, const tw_count *count) {
-    (void)ctx;
-    (void)count;
     return true;
 }
 
@@ -431,8 +412,7 @@ static bool see_none(void *ctx, const tw_count *count) {
         assert_true(strstr(tw_error_text(), (word)) != NULL); \
     } while (0)
 
-static void calls_of_counters_are_refused(void **state) {
-    (void)state;
+RIG_TEST(calls_of_counters_are_refused) {
     tw_family *family = distinct_family("f", TW_WINDOW_ALIGNED, TW_HOUR),
               *endless = distinct_family("e", TW_WINDOW_FOREVER, 0);
     tw_key key = tw_str("k");
@@ -469,8 +449,7 @@ static void calls_of_counters_are_refused(void **state) {
     assert_status(tw_each(family, TW_NOW, see_none, NULL), TW_OK);
 }
 
-static void other_families_have_no_distinct_counts(void **state) {
-    (void)state;
+RIG_TEST(other_families_have_no_distinct_counts) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     tw_key element = tw_str("e");
     int64_t estimate = 77;
@@ -495,8 +474,7 @@ static void assert_option_refused(const tw_family_options *options, const char *
     assert_true(strstr(text, word) == text);
 }
 
-static void options_of_limits_are_refused(void **state) {
-    (void)state;
+RIG_TEST(options_of_limits_are_refused) {
     tw_family_options plain = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR), options;
     plain.kind = TW_KIND_DISTINCT;
     options = plain, options.limit_mode = TW_LIMIT_HARD;
@@ -513,37 +491,11 @@ static void options_of_limits_are_refused(void **state) {
     assert_option_refused(&options, "kind:");
 }
 
-static void a_stopped_engine_takes_no_elements(void **state) {
-    (void)state;
+RIG_TEST(a_stopped_engine_takes_no_elements) {
     tw_family *family = distinct_family("f", TW_WINDOW_ALIGNED, TW_HOUR);
     assert_status(tw_distinct_add(family, tw_str("k"), tw_str("e"), NULL), TW_OK);
     assert_status(tw_stop(rig.engine), TW_OK);
     int64_t estimate;
     assert_status(tw_distinct_add(family, tw_str("k"), tw_str("f"), NULL), TW_ERR_CLOSED);
     assert_status(tw_distinct_get(family, tw_str("k"), &estimate), TW_ERR_CLOSED);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(an_estimate_is_that_of_the_registers_in_every_form),
-        RIG_TEST(elements_are_bytes_of_any_size),
-        RIG_TEST(many_elements_count_as_one_by_one),
-        RIG_TEST(adds_are_increments_of_the_statistics),
-        RIG_TEST(each_window_has_its_own_elements),
-        RIG_TEST(elements_of_another_time_go_to_its_window),
-        RIG_TEST(history_is_packed_and_keeps_the_estimates),
-        RIG_TEST(a_hook_sees_the_estimates),
-        RIG_TEST(a_key_from_first_lives_its_time),
-        RIG_TEST(many_large_sketches_are_sealed_over_several_turns),
-        RIG_TEST(a_key_of_ten_elements_costs_less_than_200_bytes),
-        RIG_TEST(a_large_sketch_costs_16_KiB_and_leaves_nothing_behind),
-        RIG_TEST(a_stalled_reader_keeps_the_pieces_that_growth_replaced),
-        RIG_TEST(without_room_nothing_changes),
-        RIG_TEST(of_many_elements_those_without_room_are_refused),
-        RIG_TEST(calls_of_counters_are_refused),
-        RIG_TEST(other_families_have_no_distinct_counts),
-        RIG_TEST(options_of_limits_are_refused),
-        RIG_TEST(a_stopped_engine_takes_no_elements),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,6 @@ static tw_family *open_hash(const char *name, uint32_t window, const char *field
 }
 
 static int begin(void **state) {
-    (void)state;
     rig_open(&rig);
     families[0] = open_hash("any", TW_WINDOW_ALIGNED, NULL, '\0');
     families[1] = open_hash("declared", TW_WINDOW_ALIGNED, FIELDS, '\0');
@@ -26,7 +25,6 @@ static int begin(void **state) {
 }
 
 static int end(void **state) {
-    (void)state;
     rig_close(&rig);
     return 0;
 }
@@ -66,8 +64,7 @@ static void check(const char *subject, int64_t unix_ms, const char *want) {
         if (strstr(any, word) == NULL) fail_msg("%s is not in: %s", word, any);
 }
 
-static void the_fields_of_one_subject_are_shown(void **state) {
-    (void)state;
+TEST_WITH(the_fields_of_one_subject_are_shown, begin, end, NULL) {
     add_both("article:7|likes", 2);
     add_both("article:7|views", 30);
     add_both("article:8|views", 4);
@@ -81,8 +78,7 @@ static void the_fields_of_one_subject_are_shown(void **state) {
 }
 
 /* A key is split at its last separator, so a subject may have some. */
-static void a_subject_may_hold_the_separator(void **state) {
-    (void)state;
+TEST_WITH(a_subject_may_hold_the_separator, begin, end, NULL) {
     add_both("a|views", 1);
     add_both("a|b|views", 2);
     add_both("a||views", 3);
@@ -99,8 +95,7 @@ static void a_subject_may_hold_the_separator(void **state) {
 }
 
 /* A packed window keeps no counter of 0, and asking for a key may make one: neither may make a difference. */
-static void views_of_0_are_not_shown(void **state) {
-    (void)state;
+TEST_WITH(views_of_0_are_not_shown, begin, end, NULL) {
     add_both("a|views", 3);
     add_both("a|likes", 5);
     add_both("a|likes", -5);
@@ -109,8 +104,7 @@ static void views_of_0_are_not_shown(void **state) {
 }
 
 /* The window of a moment: open, over, packed, not begun, gone. */
-static void each_window_that_is_readable_is_shown(void **state) {
-    (void)state;
+TEST_WITH(each_window_that_is_readable_is_shown, begin, end, NULL) {
     char key[32];
     for (int i = 0; i < 200; i++) { /* enough of them for the window to be packed */
         snprintf(key, sizeof key, "a%d|views", i);
@@ -144,8 +138,7 @@ static void each_window_that_is_readable_is_shown(void **state) {
     }
 }
 
-static void a_visitor_that_has_enough_ends_it(void **state) {
-    (void)state;
+TEST_WITH(a_visitor_that_has_enough_ends_it, begin, end, NULL) {
     add_both("a|views", 1);
     add_both("a|likes", 2);
     for (int i = 0; i < 2; i++) {
@@ -155,8 +148,7 @@ static void a_visitor_that_has_enough_ends_it(void **state) {
     }
 }
 
-static void what_no_key_can_be_is_refused(void **state) {
-    (void)state;
+TEST_WITH(what_no_key_can_be_is_refused, begin, end, NULL) {
     static char long_subject[TW_KEY_SIZE_MAX];
     memset(long_subject, 's', sizeof long_subject);
     struct shown shown = {.text = ""};
@@ -184,14 +176,12 @@ static void what_no_key_can_be_is_refused(void **state) {
 static bool add_more(void *ctx, tw_key field, int64_t view) {
     tw_family *family = ctx;
     char key[64];
-    (void)view;
     snprintf(key, sizeof key, "other|%.*s", (int)field.size, (const char *)field.data);
     rig_add(family, key, 1);
     return true;
 }
 
-static void the_visitor_may_call_the_engine(void **state) {
-    (void)state;
+TEST_WITH(the_visitor_may_call_the_engine, begin, end, NULL) {
     add_both("a|views", 1);
     add_both("a|likes", 2);
     for (int i = 0; i < 2; i++) {
@@ -210,8 +200,7 @@ static bool look_when_closed(void *ctx, tw_family *family, int64_t start_ms, int
 }
 
 /* Also when the engine is being closed. */
-static void a_closing_hook_reads_its_window(void **state) {
-    (void)state;
+TEST(a_closing_hook_reads_its_window) {
     for (int is_declared = 0; is_declared < 2; is_declared++) {
         rig_open(&rig);
         tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -230,27 +219,11 @@ static void a_closing_hook_reads_its_window(void **state) {
     }
 }
 
-static void a_stopped_engine_shows_nothing(void **state) {
-    (void)state;
+TEST_WITH(a_stopped_engine_shows_nothing, begin, end, NULL) {
     add_both("a|views", 1);
     assert_status(tw_stop(rig.engine), TW_OK);
     struct shown shown = {.text = ""};
     for (int i = 0; i < 2; i++)
         assert_status(tw_each_field(families[i], tw_str("a"), TW_NOW, show, &shown), TW_ERR_CLOSED);
     assert_int_equal(shown.calls, 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_fields_of_one_subject_are_shown, begin, end),
-        cmocka_unit_test_setup_teardown(a_subject_may_hold_the_separator, begin, end),
-        cmocka_unit_test_setup_teardown(views_of_0_are_not_shown, begin, end),
-        cmocka_unit_test_setup_teardown(each_window_that_is_readable_is_shown, begin, end),
-        cmocka_unit_test_setup_teardown(a_visitor_that_has_enough_ends_it, begin, end),
-        cmocka_unit_test_setup_teardown(what_no_key_can_be_is_refused, begin, end),
-        cmocka_unit_test_setup_teardown(the_visitor_may_call_the_engine, begin, end),
-        cmocka_unit_test(a_closing_hook_reads_its_window),
-        cmocka_unit_test_setup_teardown(a_stopped_engine_shows_nothing, begin, end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,8 +18,7 @@ static int64_t count_of(tw_family *family, const char *key) {
 }
 
 /* Goal: a pin counts in the same counter as the key. Method: both in turn, negative deltas and edges included. */
-static void a_pin_and_its_key_are_one_counter(void **state) {
-    (void)state;
+TEST(a_pin_and_its_key_are_one_counter) {
     struct rig rig;
     rig_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -43,8 +42,7 @@ static void a_pin_and_its_key_are_one_counter(void **state) {
     rig_close(&rig);
 }
 
-static void a_pin_checks_its_key_and_knows_a_stopped_engine(void **state) {
-    (void)state;
+TEST(a_pin_checks_its_key_and_knows_a_stopped_engine) {
     struct rig rig;
     rig_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -65,8 +63,7 @@ static void a_pin_checks_its_key_and_knows_a_stopped_engine(void **state) {
 /* Goal: a pin follows its key into the next window, and never touches memory that its window no longer owns (trap E32).
  * Method: hundreds of windows end, are dropped and their memory is used again, with other keys counting in it; after
  * each boundary the pin adds, sometimes several windows later. */
-static void trap_e32_a_pin_follows_its_key_and_counts_for_no_stranger(void **state) {
-    (void)state;
+TEST(trap_e32_a_pin_follows_its_key_and_counts_for_no_stranger) {
     struct rig rig;
     rig_open(&rig);
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
@@ -100,8 +97,7 @@ static void trap_e32_a_pin_follows_its_key_and_counts_for_no_stranger(void **sta
 /* Goal: callers that only peek at the clock do not count in a window that is over because its time lies before 1970,
  * where a stale time looks like a moment (clock.h). Method: time passes and no thread reads the clock; then one call
  * adds. Some windows end in 1970 or begin in it. */
-static void before_1970_a_call_reads_the_clock(void **state) {
-    (void)state;
+TEST(before_1970_a_call_reads_the_clock) {
     for (int64_t start_ms = -3 * TW_MINUTE; start_ms <= TW_MINUTE; start_ms += TW_MINUTE / 2) {
         struct rig rig;
         rig_init(&rig);
@@ -130,8 +126,7 @@ static void before_1970_a_call_reads_the_clock(void **state) {
 }
 
 /* Goal: in TW_WINDOW_FROM_FIRST families, a pin begins a new window for its key when the old one has ended. */
-static void a_pin_from_first_begins_a_new_life(void **state) {
-    (void)state;
+TEST(a_pin_from_first_begins_a_new_life) {
     struct rig rig;
     rig_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
@@ -150,8 +145,7 @@ static void a_pin_from_first_begins_a_new_life(void **state) {
 }
 
 /* Goal: in a forked child a pin counts from zero, and leaves the parent's counter alone. */
-static void a_pin_in_a_forked_child_counts_from_zero(void **state) {
-    (void)state;
+TEST(a_pin_in_a_forked_child_counts_from_zero) {
     if (test_misses_wiped_pages()) return;
     struct rig rig;
     rig_open(&rig);
@@ -199,8 +193,7 @@ static bool add_up_window(void *ctx, tw_family *family, int64_t start_ms, int64_
     return tw_each(family, start_ms, add_up, ctx) == TW_OK;
 }
 
-static void pins_of_many_threads_lose_nothing_over_boundaries(void **state) {
-    (void)state;
+TEST(pins_of_many_threads_lose_nothing_over_boundaries) {
     struct rig rig;
     rig_open(&rig);
     int64_t handed = 0, added = 0;
@@ -225,17 +218,4 @@ static void pins_of_many_threads_lose_nothing_over_boundaries(void **state) {
     }
     rig_close(&rig); /* hands the last windows over */
     assert_i64_equal(handed, added);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pin_and_its_key_are_one_counter),
-        cmocka_unit_test(a_pin_checks_its_key_and_knows_a_stopped_engine),
-        cmocka_unit_test(trap_e32_a_pin_follows_its_key_and_counts_for_no_stranger),
-        cmocka_unit_test(before_1970_a_call_reads_the_clock),
-        cmocka_unit_test(a_pin_from_first_begins_a_new_life),
-        cmocka_unit_test(a_pin_in_a_forked_child_counts_from_zero),
-        cmocka_unit_test(pins_of_many_threads_lose_nothing_over_boundaries),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

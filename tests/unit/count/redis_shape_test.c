@@ -25,8 +25,7 @@ static void assert_split(const char *key, bool is_good, const char *subject, con
     assert_memory_equal(parts[1].data, inner, strlen(inner));
 }
 
-static void a_key_is_split_at_its_last_separator(void **state) {
-    (void)state;
+TEST(a_key_is_split_at_its_last_separator) {
     assert_split("a|b", true, "a", "b");
     assert_split("a|b|c", true, "a|b", "c");
     assert_split("||c", true, "|", "c");
@@ -44,8 +43,7 @@ static void assert_refused(tw_status status, const char *says) {
 
 /* Goal: no call that counts or reads takes a key without a field, or with one that was not declared. Method: each call,
  * before there is a window, and while other keys are there (so that the short path looks for it). */
-static void a_key_without_a_known_field_is_refused_by_every_call(void **state) {
-    (void)state;
+RIG_TEST(a_key_without_a_known_field_is_refused_by_every_call) {
     static const char *const bad[] = {"views",    "a|",     "|views",
                                       "a|clicks", "a|view", "a long key above all, of more than 32 bytes"};
     tw_family *family = open_hash("views,likes", '\0');
@@ -85,8 +83,7 @@ static void a_key_without_a_known_field_is_refused_by_every_call(void **state) {
     rig_settle(&rig);
 }
 
-static void another_separator_is_taken_and_belongs_to_the_family(void **state) {
-    (void)state;
+RIG_TEST(another_separator_is_taken_and_belongs_to_the_family) {
     tw_family *family = open_hash(NULL, ':'), *other = NULL;
     assert_i64_equal(rig_add(family, "a|b:c", 1), 1);
     assert_status(tw_add(family, tw_str("a|b"), 1, NULL), TW_ERR_KEY);
@@ -109,8 +106,7 @@ static void another_separator_is_taken_and_belongs_to_the_family(void **state) {
     rig_settle(&rig);
 }
 
-static void holds_stock_and_locks_stay_with_strings(void **state) {
-    (void)state;
+RIG_TEST(holds_stock_and_locks_stay_with_strings) {
     for (uint32_t shape = TW_REDIS_HASH; shape <= TW_REDIS_ZSET; shape++) {
         tw_family_options options = rig_options("f", TW_WINDOW_FOREVER, 0);
         char token[TW_TOKEN_SIZE];
@@ -127,26 +123,4 @@ static void holds_stock_and_locks_stay_with_strings(void **state) {
         assert_status(tw_family_close(family), TW_OK);
         rig_settle(&rig);
     }
-}
-
-static int open_rig(void **state) {
-    (void)state;
-    rig_open(&rig);
-    return 0;
-}
-
-static int close_rig(void **state) {
-    (void)state;
-    rig_close(&rig);
-    return 0;
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_key_is_split_at_its_last_separator),
-        cmocka_unit_test_setup_teardown(a_key_without_a_known_field_is_refused_by_every_call, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(another_separator_is_taken_and_belongs_to_the_family, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(holds_stock_and_locks_stay_with_strings, open_rig, close_rig),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,7 +61,6 @@ struct seen {
 static struct seen seen;
 
 static bool see(void *ctx, const tw_count *count) {
-    (void)ctx;
     uint32_t number = number_of(count->key);
     assert_false(seen.shown[number]);
     assert_true(seen.used++ == 0 || count->view <= seen.last);
@@ -149,8 +148,7 @@ static void one_seed(uint64_t seed) {
     rig_close(&rig);
 }
 
-static void every_key_above_one_percent_is_found_within_its_error(void **state) {
-    (void)state;
+TEST(every_key_above_one_percent_is_found_within_its_error) {
     uint64_t seeds[200];
     size_t count = test_seeds("top_overflow", test_scale(15) + 1, seeds, 200);
     for (size_t i = 0; i < count; i++) {
@@ -161,8 +159,7 @@ static void every_key_above_one_percent_is_found_within_its_error(void **state) 
 }
 
 /* Goal: keys that only took over the count of other ones do not are above exact ones. */
-static void what_is_not_heavy_does_not_push_exact_keys_away(void **state) {
-    (void)state;
+RIG_TEST(what_is_not_heavy_does_not_push_exact_keys_away) {
     forget_counts();
     tw_family *family = small_family(10);
     for (uint32_t number = 0; number < 10; number++) add_number(family, number, 0, 50);
@@ -172,8 +169,7 @@ static void what_is_not_heavy_does_not_push_exact_keys_away(void **state) {
     assert_i64_equal(seen.used, 10);
 }
 
-static void few_keys_are_shown_exactly(void **state) {
-    (void)state;
+RIG_TEST(few_keys_are_shown_exactly) {
     forget_counts();
     tw_family *family = small_family(1);
     for (uint32_t number = 0; number < 400; number++) add_number(family, number, 0, (int64_t)number * 2 - 201);
@@ -187,8 +183,7 @@ static void few_keys_are_shown_exactly(void **state) {
 
 /* Goal: a key that fell below zero, lost its entry, and comes back is not shown as having had more than it had.
  * Method: it is the lightest of a full shard, a new key takes its entry, and it takes that one. */
-static void a_key_below_zero_that_lost_its_entry_keeps_its_bounds(void **state) {
-    (void)state;
+RIG_TEST(a_key_below_zero_that_lost_its_entry_keeps_its_bounds) {
     forget_counts();
     tw_family *family = small_family(1);
     add_number(family, 1, 0, 1); /* the one key that the window has room for */
@@ -217,8 +212,7 @@ static uint32_t hold_shards(tw_family *family, uint32_t held) {
 
 /* Goal: adds go on where threads stand still with shards in hand, in shards of their own as long as there may be more;
  * then their units are in the error, of few keys only. */
-static void adds_do_not_wait_for_shards_that_are_held(void **state) {
-    (void)state;
+RIG_TEST(adds_do_not_wait_for_shards_that_are_held) {
     forget_counts();
     tw_family *family = small_family(1);
     for (uint32_t number = 0; number < 200; number++) add_number(family, number, 0, 10);
@@ -250,8 +244,7 @@ static void adds_do_not_wait_for_shards_that_are_held(void **state) {
 
 /* ---- where room comes later, and where keys are in two generations ----------------------------------------------- */
 
-static void a_key_that_gets_room_later_is_shown_once(void **state) {
-    (void)state;
+RIG_TEST(a_key_that_gets_room_later_is_shown_once) {
     forget_counts();
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
     options.keys_max = 1;
@@ -271,8 +264,7 @@ static void a_key_that_gets_room_later_is_shown_once(void **state) {
     assert_i64_equal(seen.view[1], 1101);
 }
 
-static void a_window_from_first_adds_up_both_generations(void **state) {
-    (void)state;
+RIG_TEST(a_window_from_first_adds_up_both_generations) {
     forget_counts();
     tw_family_options options = rig_options("f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     options.keys_max = 1;
@@ -311,8 +303,7 @@ static void fill_up(struct rig *full, tw_family *family) {
 }
 
 /* Goal: a window that uses a small engine's memory up has made its sketch before; all of it is given back. */
-static void a_window_that_uses_memory_up_has_its_sketch_before(void **state) {
-    (void)state;
+TEST(a_window_that_uses_memory_up_has_its_sketch_before) {
     struct rig tiny;
     rig_init(&tiny);
     tiny.options.memory_bytes_max = UINT64_C(1) << 20;
@@ -326,8 +317,7 @@ static void a_window_that_uses_memory_up_has_its_sketch_before(void **state) {
 
 /* Goal: where others have used memory up, sketches come from the reserve; when that is used up, too, the windows
  * without a sketch are counted, and their counters are shown all the same; segments go back to the reserve. */
-static void without_memory_the_reserve_serves(void **state) {
-    (void)state;
+TEST(without_memory_the_reserve_serves) {
     enum { FAMILIES = 4 };
     struct rig full;
     rig_init(&full);
@@ -362,8 +352,7 @@ static void without_memory_the_reserve_serves(void **state) {
 }
 
 /* Goal: in a share, too, the heavy ones are found, and the share is not passed. */
-static void a_share_has_room_for_its_sketch(void **state) {
-    (void)state;
+RIG_TEST(a_share_has_room_for_its_sketch) {
     static const uint64_t shares[] = {65536, 100000, 1000000};
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
         forget_counts();
@@ -411,8 +400,7 @@ static void *add_all(void *ctx) {
 
 /* Goal: while threads overflow at full speed, each look shows bounds that hold: at least what had been counted before
  * it, at most what had begun when it was over. Afterwards they hold exactly, and the heavy keys are found. */
-static void bounds_hold_while_threads_add(void **state) {
-    (void)state;
+RIG_TEST(bounds_hold_while_threads_add) {
     static int64_t before[NUMBERS];
     enum { THREADS = 4, ROOM = 20 };
     struct adder adders[THREADS];
@@ -448,21 +436,4 @@ static void bounds_hold_while_threads_add(void **state) {
             assert_true(counted[number] <= sum / 100);
     }
     printf("# %u looks while %lld adds were made\n", looks, (long long)sum);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_key_above_one_percent_is_found_within_its_error),
-        RIG_TEST(what_is_not_heavy_does_not_push_exact_keys_away),
-        RIG_TEST(few_keys_are_shown_exactly),
-        RIG_TEST(a_key_below_zero_that_lost_its_entry_keeps_its_bounds),
-        RIG_TEST(adds_do_not_wait_for_shards_that_are_held),
-        RIG_TEST(a_key_that_gets_room_later_is_shown_once),
-        RIG_TEST(a_window_from_first_adds_up_both_generations),
-        cmocka_unit_test(a_window_that_uses_memory_up_has_its_sketch_before),
-        cmocka_unit_test(without_memory_the_reserve_serves),
-        RIG_TEST(a_share_has_room_for_its_sketch),
-        RIG_TEST(bounds_hold_while_threads_add),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,14 +37,12 @@ static void put(struct table *table, tw_key key, int64_t count) {
 }
 
 static bool see(void *ctx, const tw_count *count) {
-    (void)ctx;
     assert_i64_equal(count->error, 0);
     put(&got, count->key, count->view);
     return true;
 }
 
 static bool see_all(void *ctx, const tw_count *count) {
-    (void)ctx;
     if (count->key.size != 0) put(&want, count->key, count->view);
     return true;
 }
@@ -101,8 +99,7 @@ static uint32_t draw(struct test_prng *prng, int stream, uint32_t step, uint32_t
 
 /* Goal: on zipf, uniform and drifting streams tw_top() answers what sorting all counts answers, for small and large n;
  * and the same again once the window is packed. */
-static void it_agrees_with_a_sorted_list_on_each_kind_of_stream(void **state) {
-    (void)state;
+TEST(it_agrees_with_a_sorted_list_on_each_kind_of_stream) {
     const uint32_t steps = 60000;
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
@@ -137,8 +134,7 @@ static bool join(void *ctx, const tw_count *count) {
         assert_string_equal(joined, (text)); \
     } while (0)
 
-static void equal_counts_come_by_key_byte_by_byte(void **state) {
-    (void)state;
+RIG_TEST(equal_counts_come_by_key_byte_by_byte) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     static const char *const keys[] = {"b", "a", "abcdefghij", "abcdefghi", "\xff", "ab", "B"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) rig_add(family, keys[i], 5);
@@ -159,8 +155,7 @@ static bool sizes_fall(void *ctx, const tw_count *count) {
 }
 
 /* Goal: the longest keys take the places of short ones, whole; the visitor ends it. */
-static void long_keys_take_the_places_of_short_ones(void **state) {
-    (void)state;
+RIG_TEST(long_keys_take_the_places_of_short_ones) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     static unsigned char key[TW_KEY_SIZE_MAX];
     memset(key, 'x', sizeof key);
@@ -171,8 +166,7 @@ static void long_keys_take_the_places_of_short_ones(void **state) {
     assert_i64_equal(last, 1000);
 }
 
-static void views_count_not_only_what_was_added_here(void **state) {
-    (void)state;
+TEST(views_count_not_only_what_was_added_here) {
     struct rig synced;
     hand_open(&synced);
     tw_family *family = rig_family(&synced, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -187,8 +181,7 @@ static void views_count_not_only_what_was_added_here(void **state) {
 
 /* ---- windows of every kind --------------------------------------------------------------------------------------- */
 
-static void a_family_from_first_shows_the_lives_that_go_on(void **state) {
-    (void)state;
+RIG_TEST(a_family_from_first_shows_the_lives_that_go_on) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     rig_add(family, "old", 9);
     rig_pass(&rig, 40000);
@@ -200,8 +193,7 @@ static void a_family_from_first_shows_the_lives_that_go_on(void **state) {
     assert_status(tw_top(family, 10, rig_now(&rig), join, NULL), TW_ERR_MODE);
 }
 
-static void with_idle_eviction_a_key_of_both_generations_comes_once(void **state) {
-    (void)state;
+TEST(with_idle_eviction_a_key_of_both_generations_comes_once) {
     struct rig synced;
     hand_open(&synced);
     tw_family_options options = rig_options("f", TW_WINDOW_FOREVER, 0);
@@ -229,8 +221,7 @@ static bool never(void *ctx, const tw_count *count) {
     return false;
 }
 
-static void what_cannot_be_asked_is_refused_by_name(void **state) {
-    (void)state;
+RIG_TEST(what_cannot_be_asked_is_refused_by_name) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     rig_add(family, "a", 1);
     assert_status(tw_top(family, 0, TW_NOW, never, NULL), TW_ERR_RANGE);
@@ -251,8 +242,7 @@ static void what_cannot_be_asked_is_refused_by_name(void **state) {
 }
 
 /* Goal: a window that is gone is refused; one in history is shown; from the hook the window that ended is shown. */
-static void a_window_is_shown_until_it_is_gone(void **state) {
-    (void)state;
+RIG_TEST(a_window_is_shown_until_it_is_gone) {
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.history_ms = 2 * TW_MINUTE;
     tw_family *family = rig_family_of(&rig, &options);
@@ -315,7 +305,6 @@ static void check_pieces(tw_family *family, int64_t at_ms, void (*between)(struc
 }
 
 static void nothing_happens(struct pieces *pieces) {
-    (void)pieces;
 }
 
 /* The window ends, is sealed, packed, and later gone. */
@@ -331,8 +320,7 @@ static void hours_pass(struct pieces *pieces) {
 /* Goal: a walk looks at 2048 records at most in one section, through a table and through a packed form; a window that
  * ends, is packed and is dropped between two pieces is walked to its end, each key once, and its memory is given back
  * then. */
-static void a_walk_in_pieces_outlives_the_window(void **state) {
-    (void)state;
+RIG_TEST(a_walk_in_pieces_outlives_the_window) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     add_many(family);
     check_pieces(family, TW_NOW, nothing_happens);
@@ -341,8 +329,7 @@ static void a_walk_in_pieces_outlives_the_window(void **state) {
     assert_true(test_memory_bytes(rig.engine) < 4000);
 }
 
-static void a_walk_in_pieces_outlives_the_packed_window(void **state) {
-    (void)state;
+RIG_TEST(a_walk_in_pieces_outlives_the_packed_window) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     add_many(family);
     rig_pass(&rig, TW_HOUR);
@@ -351,20 +338,4 @@ static void a_walk_in_pieces_outlives_the_packed_window(void **state) {
     check_pieces(family, RIG_START_MS, hours_pass);
     for (int i = 0; i < 20; i++) rig_pass(&rig, 5);
     assert_true(test_memory_bytes(rig.engine) < 4000);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_agrees_with_a_sorted_list_on_each_kind_of_stream),
-        RIG_TEST(equal_counts_come_by_key_byte_by_byte),
-        RIG_TEST(long_keys_take_the_places_of_short_ones),
-        cmocka_unit_test(views_count_not_only_what_was_added_here),
-        RIG_TEST(a_family_from_first_shows_the_lives_that_go_on),
-        cmocka_unit_test(with_idle_eviction_a_key_of_both_generations_comes_once),
-        RIG_TEST(what_cannot_be_asked_is_refused_by_name),
-        RIG_TEST(a_window_is_shown_until_it_is_gone),
-        RIG_TEST(a_walk_in_pieces_outlives_the_window),
-        RIG_TEST(a_walk_in_pieces_outlives_the_packed_window),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

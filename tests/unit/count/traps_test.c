@@ -23,8 +23,7 @@ static void begin_and_stall(struct twi_call *call, tw_family *family, const char
 
 /* Goal: a key cannot begin in a window after an inserter in the next window made sure that it is absent.
  * Method: close the probe as the next window's inserter does, then insert with a clock that has moved. */
-static void trap_e22_who_inserts_next_closes_the_probe_in_the_window_before(void **state) {
-    (void)state;
+TEST(trap_e22_who_inserts_next_closes_the_probe_in_the_window_before) {
     struct rig rig;
     rig_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
@@ -47,8 +46,7 @@ static void trap_e22_who_inserts_next_closes_the_probe_in_the_window_before(void
  * the boundary and finds the leaf filled, copies it after the probe was closed. The copy must not have room for the
  * key.
  * Method: close the probe, grow the leaf, insert with an old clock. */
-static void trap_e22_a_leaf_that_grows_afterwards_has_no_room_for_the_key(void **state) {
-    (void)state;
+TEST(trap_e22_a_leaf_that_grows_afterwards_has_no_room_for_the_key) {
     struct rig rig;
     rig_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
@@ -72,8 +70,7 @@ static void trap_e22_a_leaf_that_grows_afterwards_has_no_room_for_the_key(void *
 /* Goal: the same where the window before did not even exist when the next one's inserter looked.
  * Method: one tw_once reads the clock at the end of a window and stalls; another begins the key's life in the next
  * window; the first continues. */
-static void trap_e22_a_window_opened_too_late_takes_no_key(void **state) {
-    (void)state;
+TEST(trap_e22_a_window_opened_too_late_takes_no_key) {
     struct rig rig;
     rig_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
@@ -110,8 +107,7 @@ static bool log_hook(void *ctx, tw_family *family, int64_t start_ms, int64_t end
 /* Goal: a first insert that stalled until its window had ended does not open that window again (the hook would come
  * twice).
  * Method: read the clock, let the window end and be dropped, then insert. */
-static void trap_p7_a_stalled_insert_does_not_reopen_a_window(void **state) {
-    (void)state;
+TEST(trap_p7_a_stalled_insert_does_not_reopen_a_window) {
     struct rig rig;
     rig_open(&rig);
     struct hook_log log = {0, 0};
@@ -157,8 +153,7 @@ static bool hook_that_adds(void *ctx, tw_family *family, int64_t start_ms, int64
 
 /* Goal: a hook that counts comes back, also when it is called for a window that tw_close() has sealed in its middle.
  * Method: such a hook; the adds into the sealed window are refused. */
-static void trap_r6_a_hook_that_adds_at_close_is_refused_and_does_not_hang(void **state) {
-    (void)state;
+TEST(trap_r6_a_hook_that_adds_at_close_is_refused_and_does_not_hang) {
     struct rig rig;
     rig_open(&rig);
     struct adding_hook hook = {0};
@@ -179,8 +174,7 @@ static void trap_r6_a_hook_that_adds_at_close_is_refused_and_does_not_hang(void 
 
 /* Goal: dropped windows give their memory back also when there is not a byte left for a new map of windows.
  * Method: fill the arena to the last line, let the windows end, count again. */
-static void trap_p6_a_full_arena_lets_go_of_what_is_over(void **state) {
-    (void)state;
+TEST(trap_p6_a_full_arena_lets_go_of_what_is_over) {
     struct rig rig;
     rig_init(&rig);
     rig.options.memory_bytes_max = UINT64_C(1) << 20;
@@ -208,8 +202,7 @@ static void trap_p6_a_full_arena_lets_go_of_what_is_over(void **state) {
 }
 
 /* Goal: opening and closing a family leaves nothing behind in the arena. */
-static void trap_p6_a_closed_family_gives_all_of_its_memory_back(void **state) {
-    (void)state;
+TEST(trap_p6_a_closed_family_gives_all_of_its_memory_back) {
     struct rig rig;
     rig_open(&rig);
     int64_t before = test_memory_bytes(rig.engine);
@@ -227,8 +220,7 @@ static void trap_p6_a_closed_family_gives_all_of_its_memory_back(void **state) {
 }
 
 /* Goal: a shorter lateness or history takes effect when it is set, not when the old one would have been over. */
-static void a_family_that_is_set_to_shorter_times_obeys_at_once(void **state) {
-    (void)state;
+TEST(a_family_that_is_set_to_shorter_times_obeys_at_once) {
     struct rig rig;
     rig_open(&rig);
     struct hook_log log = {0, 0};
@@ -254,8 +246,7 @@ static void a_family_that_is_set_to_shorter_times_obeys_at_once(void **state) {
 /* Goal: P7. A window that is over stays over when a longer lateness is set: sealed and in history, dropped, or never
  * opened. A window that still takes counts takes them for longer, and its hook is called once.
  * Method: four minutes, each in one of these states; lateness is then a day. */
-static void a_longer_lateness_opens_nothing_that_is_over(void **state) {
-    (void)state;
+TEST(a_longer_lateness_opens_nothing_that_is_over) {
     struct rig rig;
     rig_open(&rig);
     struct hook_log log = {0, 0};
@@ -294,8 +285,7 @@ static void a_longer_lateness_opens_nothing_that_is_over(void **state) {
 }
 
 /* Goal: the same, before the turn has seen that a shorter lateness had ended a window. */
-static void a_window_that_a_shorter_lateness_ended_stays_over(void **state) {
-    (void)state;
+TEST(a_window_that_a_shorter_lateness_ended_stays_over) {
     struct rig rig;
     rig_open(&rig);
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
@@ -344,8 +334,7 @@ static void sleeper_end(struct sleeper *sleeper) {
 /* Goal: a thread that stalls inside a section delays the reuse of memory and nothing else. Windows close, hooks come,
  * and the host is not asked for turns without pause (traps E18, E19).
  * Method: a sleeping section while windows roll over; then it ends. */
-static void trap_e18_a_sleeping_section_delays_only_the_reuse_of_memory(void **state) {
-    (void)state;
+TEST(trap_e18_a_sleeping_section_delays_only_the_reuse_of_memory) {
     struct rig rig;
     rig_open(&rig);
     struct hook_log log = {0, 0};
@@ -376,8 +365,7 @@ static void trap_e18_a_sleeping_section_delays_only_the_reuse_of_memory(void **s
 }
 
 /* Goal: E19. tw_turn() inside a section does not wait for itself. */
-static void trap_e19_a_turn_inside_a_section_is_refused(void **state) {
-    (void)state;
+TEST(trap_e19_a_turn_inside_a_section_is_refused) {
     struct rig rig;
     rig_open(&rig);
     tw_enter(rig.engine);
@@ -390,8 +378,7 @@ static void trap_e19_a_turn_inside_a_section_is_refused(void **state) {
 }
 
 /* Goal: E21. A section held over the boundary does not hold the window. */
-static void trap_e21_a_section_held_over_the_boundary_counts_in_the_new_window(void **state) {
-    (void)state;
+TEST(trap_e21_a_section_held_over_the_boundary_counts_in_the_new_window) {
     struct rig rig;
     rig_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
@@ -404,23 +391,4 @@ static void trap_e21_a_section_held_over_the_boundary_counts_in_the_new_window(v
     assert_status(tw_get_at(family, tw_str("a"), RIG_START_MS, &view), TW_OK);
     assert_i64_equal(view, 1);
     rig_close(&rig);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(trap_e22_who_inserts_next_closes_the_probe_in_the_window_before),
-        cmocka_unit_test(trap_e22_a_leaf_that_grows_afterwards_has_no_room_for_the_key),
-        cmocka_unit_test(trap_e22_a_window_opened_too_late_takes_no_key),
-        cmocka_unit_test(trap_p7_a_stalled_insert_does_not_reopen_a_window),
-        cmocka_unit_test(trap_p6_a_full_arena_lets_go_of_what_is_over),
-        cmocka_unit_test(trap_p6_a_closed_family_gives_all_of_its_memory_back),
-        cmocka_unit_test(a_family_that_is_set_to_shorter_times_obeys_at_once),
-        cmocka_unit_test(a_longer_lateness_opens_nothing_that_is_over),
-        cmocka_unit_test(a_window_that_a_shorter_lateness_ended_stays_over),
-        cmocka_unit_test(trap_e18_a_sleeping_section_delays_only_the_reuse_of_memory),
-        cmocka_unit_test(trap_e19_a_turn_inside_a_section_is_refused),
-        cmocka_unit_test(trap_e21_a_section_held_over_the_boundary_counts_in_the_new_window),
-        cmocka_unit_test(trap_r6_a_hook_that_adds_at_close_is_refused_and_does_not_hang),
-    };
-    return cmocka_run_group_tests_name("traps", tests, NULL, NULL);
 }

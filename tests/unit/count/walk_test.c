@@ -34,8 +34,7 @@ static bool walk_within(void *ctx, const tw_count *count) {
 
 /* Goal: a visitor may walk, also over the same window. A visitor of that walk may not, and is refused with the reason.
  * Afterwards both places are free again. */
-static void a_walk_within_a_walk_is_allowed_and_no_third_one(void **state) {
-    (void)state;
+RIG_TEST(a_walk_within_a_walk_is_allowed_and_no_third_one) {
     struct nest nest = {.family = family_with_history(TW_NONE)};
     rig_add(nest.family, "a", 1);
     rig_add(nest.family, "b", 2);
@@ -66,7 +65,6 @@ struct pass {
 /* While the first counter is shown, the window ends, and all that is given back is given back. */
 static bool let_windows_pass(void *ctx, const tw_count *count) {
     struct pass *pass = ctx;
-    (void)count;
     if (pass->entered) return true;
     pass->entered = true;
     for (int i = 0; i < 5; i++) rig_pass(&rig, TW_MINUTE);
@@ -75,8 +73,7 @@ static bool let_windows_pass(void *ctx, const tw_count *count) {
 }
 
 /* Goal: a window is kept as long as it is walked, in memory that nobody else uses, and then given back. */
-static void a_window_is_kept_while_it_is_walked(void **state) {
-    (void)state;
+RIG_TEST(a_window_is_kept_while_it_is_walked) {
     struct pass pass = {.family = family_with_history(TW_NONE)};
     rig_pass(&rig, 1);
     int64_t before = memory();
@@ -92,8 +89,6 @@ static void a_window_is_kept_while_it_is_walked(void **state) {
 }
 
 static bool end_thread(void *ctx, const tw_count *count) {
-    (void)ctx;
-    (void)count;
     pthread_exit(NULL);
 }
 
@@ -103,8 +98,7 @@ static void *walk_and_end(void *ctx) {
 }
 
 /* Goal: a thread that ends inside a visitor holds its window no longer, and the next thread with its slot may walk. */
-static void a_thread_that_ends_in_a_visitor_holds_nothing(void **state) {
-    (void)state;
+RIG_TEST(a_thread_that_ends_in_a_visitor_holds_nothing) {
     if (test_misses_robust_lists()) return;
     tw_family *family = family_with_history(TW_NONE);
     rig_pass(&rig, 1);
@@ -123,13 +117,4 @@ static void a_thread_that_ends_in_a_visitor_holds_nothing(void **state) {
     }
     for (int i = 0; i < 5; i++) rig_pass(&rig, TW_MINUTE);
     assert_true(memory() - before < 5000 * 64);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_walk_within_a_walk_is_allowed_and_no_third_one),
-        RIG_TEST(a_window_is_kept_while_it_is_walked),
-        RIG_TEST(a_thread_that_ends_in_a_visitor_holds_nothing),
-    };
-    return cmocka_run_group_tests_name("walks", tests, NULL, NULL);
 }

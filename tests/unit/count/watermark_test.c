@@ -72,8 +72,7 @@ static tw_status close_until(tw_family *family, int64_t minute) {
 
 /* Goal: a window that ends at or before the watermark takes no more counts and its hook is called. Later windows are
  * unchanged, and the past can be read. */
-static void a_watermark_closes_what_ends_before_it(void **state) {
-    (void)state;
+TEST(a_watermark_closes_what_ends_before_it) {
     tw_family *family = open_family(false, TW_UNBOUNDED, TW_CLOSED_BY_EACH);
     fake_clock_advance_ms(&rig.clock, 10 * TW_MINUTE);
     for (int i = 4; i >= 0; i--) assert_status(add_at(family, 1 + i, i), TW_OK); /* in any order */
@@ -110,8 +109,7 @@ static void a_watermark_closes_what_ends_before_it(void **state) {
 }
 
 /* Goal: a watermark ahead of the clock takes no count from a window that has not ended, and holds from its end on. */
-static void a_watermark_ahead_of_the_clock_waits_for_it(void **state) {
-    (void)state;
+TEST(a_watermark_ahead_of_the_clock_waits_for_it) {
     tw_family *family = open_family(false, TW_HOUR, TW_CLOSED_BY_EACH);
     assert_status(close_until(family, 2), TW_OK);
     rig_add(family, "a", 1);
@@ -134,8 +132,7 @@ static void a_watermark_ahead_of_the_clock_waits_for_it(void **state) {
     rig_close(&rig);
 }
 
-static void a_watermark_that_makes_no_sense_is_refused(void **state) {
-    (void)state;
+TEST(a_watermark_that_makes_no_sense_is_refused) {
     tw_family *family = open_family(false, TW_HOUR, TW_CLOSED_BY_EACH);
     assert_status(close_until(family, 62), TW_ERR_EARLY); /* beyond earliness_ms */
     assert_status(tw_close_until(family, TW_UNBOUNDED), TW_ERR_RANGE);
@@ -158,8 +155,7 @@ static void a_watermark_that_makes_no_sense_is_refused(void **state) {
 }
 
 /* Goal: civil windows, too; by their own ends. */
-static void a_watermark_closes_days(void **state) {
-    (void)state;
+TEST(a_watermark_closes_days) {
     rig_open(&rig);
     memset(&told, 0, sizeof told);
     tw_family_options options = rig_options("days", TW_WINDOW_DAY, 0);
@@ -179,8 +175,7 @@ static void a_watermark_closes_days(void **state) {
 }
 
 /* Goal: with Redis, a window's hook is called when Redis has the window, and hooks of later windows not before. */
-static void with_redis_it_waits_for_redis_and_keeps_the_order(void **state) {
-    (void)state;
+TEST(with_redis_it_waits_for_redis_and_keeps_the_order) {
     tw_family *family = open_family(true, TW_UNBOUNDED, TW_CLOSED_BY_EACH);
     fake_clock_advance_ms(&rig.clock, 10 * TW_MINUTE);
     for (int i = 0; i < 4; i++) assert_status(add_at(family, 1, i), TW_OK);
@@ -206,8 +201,7 @@ static void with_redis_it_waits_for_redis_and_keeps_the_order(void **state) {
 }
 
 /* Goal: with TW_CLOSED_BY_ONE, the watermark is what this engine reports as finished. */
-static void by_one_it_is_what_an_engine_is_through_with(void **state) {
-    (void)state;
+TEST(by_one_it_is_what_an_engine_is_through_with) {
     tw_family *family = open_family(true, TW_UNBOUNDED, TW_CLOSED_BY_ONE);
     tw_key names[TWI_CLOSING_NAMES_MAX];
     struct twi_closing_message say = {.names = names};
@@ -224,8 +218,7 @@ static void by_one_it_is_what_an_engine_is_through_with(void **state) {
 }
 
 /* Goal: a window whose hook returns false delays the windows after it, and no other family. */
-static void a_refused_window_holds_up_those_after_it(void **state) {
-    (void)state;
+TEST(a_refused_window_holds_up_those_after_it) {
     tw_family *family = open_family(false, 0, TW_CLOSED_BY_EACH);
     told.refuses = true;
     for (int i = 0; i < 3; i++) {
@@ -243,8 +236,7 @@ static void a_refused_window_holds_up_those_after_it(void **state) {
 }
 
 /* Goal: hooks of thousands of windows, opened in any order, are called in the windows' order. */
-static void many_windows_are_told_in_order(void **state) {
-    (void)state;
+TEST(many_windows_are_told_in_order) {
     tw_family *family = open_family(false, TW_UNBOUNDED, TW_CLOSED_BY_EACH);
     static int64_t minutes[3000];
     fake_clock_advance_ms(&rig.clock, 3000 * TW_MINUTE);
@@ -265,8 +257,7 @@ static void many_windows_are_told_in_order(void **state) {
 }
 
 /* Goal: the hook may raise it. */
-static void a_hook_may_raise_the_watermark(void **state) {
-    (void)state;
+TEST(a_hook_may_raise_the_watermark) {
     tw_family *family = open_family(false, TW_UNBOUNDED, TW_CLOSED_BY_EACH);
     fake_clock_advance_ms(&rig.clock, 10 * TW_MINUTE);
     for (int i = 0; i < 3; i++) assert_status(add_at(family, 1, i), TW_OK);
@@ -280,8 +271,7 @@ static void a_hook_may_raise_the_watermark(void **state) {
 
 /* Goal: a family without lateness that counts by event time gets one log line that counts came too late; a family with
  * a lateness gets none. */
-static void late_counts_without_a_lateness_are_logged_once(void **state) {
-    (void)state;
+TEST(late_counts_without_a_lateness_are_logged_once) {
     for (int lateness = 0; lateness < 2; lateness++) {
         tw_family *family = open_family(false, lateness, TW_CLOSED_BY_EACH);
         for (int i = 0; i < 3; i++) {
@@ -294,20 +284,4 @@ static void late_counts_without_a_lateness_are_logged_once(void **state) {
         assert_i64_equal(test_stat_of(rig.engine, late_increments), 3);
         rig_close(&rig);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_watermark_closes_what_ends_before_it),
-        cmocka_unit_test(a_watermark_ahead_of_the_clock_waits_for_it),
-        cmocka_unit_test(a_watermark_that_makes_no_sense_is_refused),
-        cmocka_unit_test(a_watermark_closes_days),
-        cmocka_unit_test(with_redis_it_waits_for_redis_and_keeps_the_order),
-        cmocka_unit_test(by_one_it_is_what_an_engine_is_through_with),
-        cmocka_unit_test(a_refused_window_holds_up_those_after_it),
-        cmocka_unit_test(many_windows_are_told_in_order),
-        cmocka_unit_test(a_hook_may_raise_the_watermark),
-        cmocka_unit_test(late_counts_without_a_lateness_are_logged_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,7 +23,6 @@ static void reload(const char *text) {
 
 static int begin(void **state) {
     char error[400] = "";
-    (void)state;
     later_open(&rig);
     strcpy(folder, "/tmp/limits-async-XXXXXX");
     assert_non_null(mkdtemp(folder));
@@ -38,12 +37,13 @@ static int begin(void **state) {
 }
 
 static int end(void **state) {
-    (void)state;
     assert_status(tw_limits_close(limits), TW_OK);
     rig_close(&rig);
     unlink(path);
     return rmdir(folder);
 }
+
+#define ASYNC_TEST(test) TEST_WITH(test, begin, end, NULL)
 
 struct told {
     tw_request request;
@@ -69,8 +69,7 @@ static tw_status acquire(struct told *told, bool by_handle, const char *key, int
 
 /* Goal: a line of a soft family, and one without a limit, answer at once, as the calls without _async do: `done` is not
  * called, and the request shows the answer. */
-static void what_needs_no_redis_answers_at_once(void **state) {
-    (void)state;
+ASYNC_TEST(what_needs_no_redis_answers_at_once) {
     static struct told told;
     prepare(&told);
     const tw_request *request = &told.request;
@@ -96,8 +95,7 @@ static void what_needs_no_redis_answers_at_once(void **state) {
 }
 
 /* Goal: a strict line asks Redis with the file's limit, and its answer comes once, by `done`; the key is copied. */
-static void a_strict_line_is_answered_by_done(void **state) {
-    (void)state;
+ASYNC_TEST(a_strict_line_is_answered_by_done) {
     static struct told told;
     prepare(&told);
     for (int by_handle = 0; by_handle < 2; by_handle++) {
@@ -133,8 +131,7 @@ static void a_strict_line_is_answered_by_done(void **state) {
 }
 
 /* Goal: what cannot be decided is refused at once, by name; no unit is admitted and `done` is not called. */
-static void what_cannot_be_decided_is_refused_at_once(void **state) {
-    (void)state;
+ASYNC_TEST(what_cannot_be_decided_is_refused_at_once) {
     static struct told told;
     static char long_key[TW_KEY_SIZE_MAX + 1];
     prepare(&told);
@@ -168,8 +165,7 @@ static void what_cannot_be_decided_is_refused_at_once(void **state) {
 /* Goal: a call that is under way while the file is read again is answered by the limit that it was asked with, and the
  * next call has the new one, by name and by the handle of before; a line that becomes soft answers at once. Method: the
  * line's limit changes, then its window and mode, then a family is new. */
-static void a_reload_leaves_calls_under_way_alone(void **state) {
-    (void)state;
+ASYNC_TEST(a_reload_leaves_calls_under_way_alone) {
     static struct told before, between, after;
     prepare(&before);
     prepare(&between);
@@ -196,8 +192,7 @@ static void a_reload_leaves_calls_under_way_alone(void **state) {
 }
 
 /* Goal: a call is answered also when its limits file is closed meanwhile; its family is freed after that. */
-static void a_close_leaves_calls_under_way_alone(void **state) {
-    (void)state;
+ASYNC_TEST(a_close_leaves_calls_under_way_alone) {
     static struct told told;
     prepare(&told);
     assert_status(acquire(&told, true, "user", 1), TW_STARTED);
@@ -211,15 +206,4 @@ static void a_close_leaves_calls_under_way_alone(void **state) {
     assert_status(told.request.status, TW_OK);
     for (int i = 0; i < 20; i++) rig_pass(&rig, 50);
     assert_int_equal(twi_load_relaxed(&rig.engine->roster.count), 0);
-}
-
-#define ASYNC_TEST(test) cmocka_unit_test_setup_teardown(test, begin, end)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        ASYNC_TEST(what_needs_no_redis_answers_at_once),       ASYNC_TEST(a_strict_line_is_answered_by_done),
-        ASYNC_TEST(what_cannot_be_decided_is_refused_at_once), ASYNC_TEST(a_reload_leaves_calls_under_way_alone),
-        ASYNC_TEST(a_close_leaves_calls_under_way_alone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

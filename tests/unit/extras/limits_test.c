@@ -14,7 +14,6 @@ static tw_limits *limits;
 static char folder[64], path[96], error[400];
 
 static int begin(void **state) {
-    (void)state;
     rig_open(&rig);
     limits = NULL;
     strcpy(folder, "/tmp/limits-test-XXXXXX");
@@ -24,7 +23,6 @@ static int begin(void **state) {
 }
 
 static int end(void **state) {
-    (void)state;
     assert_status(tw_limits_close(limits), TW_OK);
     rig_close(&rig);
     unlink(path);
@@ -86,8 +84,7 @@ static tw_verdict acquire(const char *family, const char *key, int64_t n, tw_sta
 
 /* ---- which line decides ------------------------------------------------------------------------------------------ */
 
-static void the_closest_line_decides(void **state) {
-    (void)state;
+TEST_WITH(the_closest_line_decides, begin, end, NULL) {
     load_text("api user:vip* 5000 1m\n"
               "api * 10 1m\n"
               "api user:vip 7 1m\n"
@@ -112,8 +109,7 @@ static void the_closest_line_decides(void **state) {
     assert_i64_equal(limit_of("login2", "ip:1"), -1);
 }
 
-static void keys_are_any_bytes(void **state) {
-    (void)state;
+TEST_WITH(keys_are_any_bytes, begin, end, NULL) {
     load_text("f a\\*b 1 1m\nf a\\x20b\\t\\n\\\\ 2 1m\nf \\x00\\xfF* 3 1m\nf \\x23 4 1m\nf a\\** 5 1m\n");
     int64_t limit;
     assert_i64_equal(limit_of("f", "a*b"), 1);
@@ -157,8 +153,7 @@ static int64_t twin_limit(const struct twin_rule *rules, size_t count, const cha
     return limit;
 }
 
-static void lookups_agree_with_a_twin_that_tries_every_line(void **state) {
-    (void)state;
+TEST_WITH(lookups_agree_with_a_twin_that_tries_every_line, begin, end, NULL) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     for (int round = 0; round < 60; round++) {
@@ -195,8 +190,7 @@ static void lookups_agree_with_a_twin_that_tries_every_line(void **state) {
 
 /* ---- what is decided --------------------------------------------------------------------------------------------- */
 
-static void calls_are_decided_by_the_files_limit(void **state) {
-    (void)state;
+TEST_WITH(calls_are_decided_by_the_files_limit, begin, end, NULL) {
     load_text("api user:* 2 1m\napi user:0 0 1m\napi free* unlimited\n");
     tw_verdict verdict = acquire("api", "user:1", 2, TW_OK);
     assert_i64_equal(verdict.limit, 2);
@@ -213,8 +207,7 @@ static void calls_are_decided_by_the_files_limit(void **state) {
     assert_i64_equal(rig_get(family, "user:1"), 1);
 }
 
-static void what_is_unlimited_is_admitted_and_not_counted(void **state) {
-    (void)state;
+TEST_WITH(what_is_unlimited_is_admitted_and_not_counted, begin, end, NULL) {
     load_text("api user:* 2 1m\napi free* unlimited\n");
     const char *keys[] = {"free:1", "nobody"};
     for (size_t i = 0; i < 2; i++) {
@@ -233,8 +226,7 @@ static void what_is_unlimited_is_admitted_and_not_counted(void **state) {
     assert_status(tw_limits_acquire(limits, "api", tw_str("nobody"), 1, NULL), TW_OK);
 }
 
-static void a_family_that_no_line_names_is_an_error(void **state) {
-    (void)state;
+TEST_WITH(a_family_that_no_line_names_is_an_error, begin, end, NULL) {
     load_text("api user:* 2 1m\n");
     tw_verdict verdict = acquire("apo", "user:1", 1, TW_ERR_OPTIONS);
     assert_i64_equal(verdict.allowed, 0);
@@ -252,8 +244,7 @@ static int64_t limit_by_handle(tw_limited *limited, const char *key) {
 
 /* Goal: a handle leads to what the name leads to, in every table: reloads move its family to another place, and add
  * others. */
-static void a_handle_goes_by_the_lines_that_hold_now(void **state) {
-    (void)state;
+TEST_WITH(a_handle_goes_by_the_lines_that_hold_now, begin, end, NULL) {
     tw_limited *middle = NULL, *again = NULL, *first = NULL;
     tw_verdict verdict;
     load_text("m user:* 2 1m\nm free unlimited\nz * 9 1m\n");
@@ -283,8 +274,7 @@ static void a_handle_goes_by_the_lines_that_hold_now(void **state) {
     assert_i64_equal(limit_by_handle(middle, "user:1"), 3);
 }
 
-static void a_handle_refuses_as_the_name_does(void **state) {
-    (void)state;
+TEST_WITH(a_handle_refuses_as_the_name_does, begin, end, NULL) {
     tw_limited *limited = (tw_limited *)&rig;
     load_text("api user:* 2 1m\n");
     assert_status(tw_limits_family(limits, "apo", &limited), TW_ERR_OPTIONS);
@@ -300,8 +290,7 @@ static void a_handle_refuses_as_the_name_does(void **state) {
     assert_status(tw_limited_find(limited, tw_str("user:1"), NULL, NULL), TW_OK);
 }
 
-static void a_line_may_count_sub_windows(void **state) {
-    (void)state;
+TEST_WITH(a_line_may_count_sub_windows, begin, end, NULL) {
     load_text("api user:* 10 1m shape=sliding sub-windows=6\n");
     (void)acquire("api", "user:1", 10, TW_OK);
     rig_pass(&rig, 60000);
@@ -312,8 +301,7 @@ static void a_line_may_count_sub_windows(void **state) {
 }
 
 /* Goal: the words of files before 0.1.0 mean what they meant. */
-static void what_an_outage_does_has_an_old_word_too(void **state) {
-    (void)state;
+TEST_WITH(what_an_outage_does_has_an_old_word_too, begin, end, NULL) {
     static const struct {
         const char *word;
         uint32_t policy;
@@ -329,8 +317,7 @@ static void what_an_outage_does_has_an_old_word_too(void **state) {
     }
 }
 
-static void windows_and_words_become_families(void **state) {
-    (void)state;
+TEST_WITH(windows_and_words_become_families, begin, end, NULL) {
     load_text("a x 1 60s\na y 1 1m\na z 1 90s\nb * 1 24h from-first\nc * 1 7d mode=soft shape=fixed outage=local\n"
               "d * 1 1h mode=hard outage=fail-closed\n");
     assert_non_null(tw_family_find(rig.engine, "a.1m"));
@@ -344,8 +331,7 @@ static void windows_and_words_become_families(void **state) {
     assert_i64_equal(verdict.reset_after_ms, TW_DAY);
 }
 
-static void a_rate_with_a_burst_is_a_line_too(void **state) {
-    (void)state;
+TEST_WITH(a_rate_with_a_burst_is_a_line_too, begin, end, NULL) {
     load_text("api user:* 10 1s shape=gcra burst=3\n"); /* ten a second: one each 100 ms, three at once */
     for (int i = 0; i < 3; i++) (void)acquire("api", "user:1", 1, TW_OK);
     assert_i64_equal(acquire("api", "user:1", 1, TW_DENIED).retry_after_ms, 100);
@@ -431,8 +417,7 @@ static const struct bad {
     {"f a 1 1m\nf b 2 60s from-first\n", 2, "f.1m: differs from line 1: a family and window has one from-first"},
 };
 
-static void a_wrong_file_is_refused_by_file_and_line(void **state) {
-    (void)state;
+TEST_WITH(a_wrong_file_is_refused_by_file_and_line, begin, end, NULL) {
     for (size_t i = 0; i < sizeof bad_files / sizeof *bad_files; i++) {
         write_file(bad_files[i].text);
         limits = NULL;
@@ -451,8 +436,7 @@ static void a_wrong_file_is_refused_by_file_and_line(void **state) {
     assert_error(1, "a NUL byte");
 }
 
-static void a_key_and_a_line_have_their_greatest_size(void **state) {
-    (void)state;
+TEST_WITH(a_key_and_a_line_have_their_greatest_size, begin, end, NULL) {
     char text[6000], *at = text;
     at += sprintf(at, "f ");
     for (int i = 0; i < TW_KEY_SIZE_MAX; i++) at += sprintf(at, "\\x41");
@@ -469,8 +453,7 @@ static void a_key_and_a_line_have_their_greatest_size(void **state) {
     assert_i64_equal(limit_of("f", key), TW_DELTA_MAX);
 }
 
-static void what_is_no_file_of_a_good_size_is_refused(void **state) {
-    (void)state;
+TEST_WITH(what_is_no_file_of_a_good_size_is_refused, begin, end, NULL) {
     assert_status(load(), TW_ERR_OPTIONS);
     assert_error(0, "No such file or directory");
     assert_int_equal(mkfifo(path, 0600), 0);
@@ -484,8 +467,7 @@ static void what_is_no_file_of_a_good_size_is_refused(void **state) {
     assert_error(0, "larger than 4 MiB");
 }
 
-static void the_number_of_limits_and_of_families_is_bounded(void **state) {
-    (void)state;
+TEST_WITH(the_number_of_limits_and_of_families_is_bounded, begin, end, NULL) {
     FILE *file = fopen(path, "w");
     for (int i = 0; i <= 100000; i++) fprintf(file, "f k%d %d 1m\n", i, i);
     assert_int_equal(fclose(file), 0);
@@ -512,8 +494,7 @@ static void the_number_of_limits_and_of_families_is_bounded(void **state) {
 
 /* ---- reloading --------------------------------------------------------------------------------------------------- */
 
-static void a_reload_changes_limits_and_keeps_counts(void **state) {
-    (void)state;
+TEST_WITH(a_reload_changes_limits_and_keeps_counts, begin, end, NULL) {
     load_text("api user:* 2 1m\n");
     (void)acquire("api", "user:1", 2, TW_OK);
     (void)acquire("api", "user:1", 1, TW_DENIED);
@@ -532,8 +513,7 @@ static void a_reload_changes_limits_and_keeps_counts(void **state) {
     assert_i64_equal(acquire("new", "x", 1, TW_OK).used, 2);
 }
 
-static void a_reload_that_fails_changes_nothing(void **state) {
-    (void)state;
+TEST_WITH(a_reload_that_fails_changes_nothing, begin, end, NULL) {
     static const char good[] = "api user:* 2 1m\nb * 4 1h mode=hard\n";
     load_text(good);
     const struct bad more[] = {
@@ -568,8 +548,7 @@ static void a_reload_that_fails_changes_nothing(void **state) {
     (void)acquire("api", "user:1", 2, TW_OK);
 }
 
-static void an_engine_that_has_stopped_takes_no_limits(void **state) {
-    (void)state;
+TEST_WITH(an_engine_that_has_stopped_takes_no_limits, begin, end, NULL) {
     load_text("api * 2 1m\n");
     assert_status(tw_stop(rig.engine), TW_OK);
     assert_status(reload(), TW_ERR_CLOSED);
@@ -586,8 +565,7 @@ static bool free_inside(void *ctx, tw_family *family, int64_t start_ms, int64_t 
     return true;
 }
 
-static void limits_are_not_freed_from_inside_a_hook(void **state) {
-    (void)state;
+TEST_WITH(limits_are_not_freed_from_inside_a_hook, begin, end, NULL) {
     tw_status answered = TW_OK;
     tw_family_options options = rig_options("hooked", TW_WINDOW_ALIGNED, TW_SECOND);
     options.on_window_closed = free_inside;
@@ -651,8 +629,7 @@ static void end_readers(struct reader *readers, int count) {
 
 /* Goal: a table is freed after its last reader, and readers continue meanwhile. (AddressSanitizer sees a table freed
  * early.) */
-static void readers_go_on_while_tables_are_swapped(void **state) {
-    (void)state;
+TEST_WITH(readers_go_on_while_tables_are_swapped, begin, end, NULL) {
     struct reader readers[3];
     write_limits(1000);
     assert_status(load(), TW_OK);
@@ -678,12 +655,10 @@ static void *reload_on(void *argument) {
 }
 
 static bool two_have_met(void *ctx) {
-    (void)ctx;
     return atomic_load(&answered[1]) > 0 && atomic_load(&answered[0]) > 0;
 }
 
-static void of_two_reloads_at_once_one_is_told_to_ask_again(void **state) {
-    (void)state;
+TEST_WITH(of_two_reloads_at_once_one_is_told_to_ask_again, begin, end, NULL) {
     pthread_t threads[2];
     write_limits(1000);
     assert_status(load(), TW_OK);
@@ -697,8 +672,7 @@ static void of_two_reloads_at_once_one_is_told_to_ask_again(void **state) {
 }
 
 /* Goal: a child does not wait for the parent's threads, which were inside when it was made. */
-static void a_forked_child_reloads_by_itself(void **state) {
-    (void)state;
+TEST_WITH(a_forked_child_reloads_by_itself, begin, end, NULL) {
     if (test_misses_wiped_pages()) return;
     if (test_is_slow()) {
         test_leave_out(TEST_NO_FORK_HERE);
@@ -728,31 +702,5 @@ static void a_forked_child_reloads_by_itself(void **state) {
 }
 
 int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-    const struct CMUnitTest tests[] = {
-        TEST(the_closest_line_decides),
-        TEST(keys_are_any_bytes),
-        TEST(lookups_agree_with_a_twin_that_tries_every_line),
-        TEST(calls_are_decided_by_the_files_limit),
-        TEST(what_is_unlimited_is_admitted_and_not_counted),
-        TEST(a_family_that_no_line_names_is_an_error),
-        TEST(a_handle_goes_by_the_lines_that_hold_now),
-        TEST(a_handle_refuses_as_the_name_does),
-        TEST(what_an_outage_does_has_an_old_word_too),
-        TEST(windows_and_words_become_families),
-        TEST(a_rate_with_a_burst_is_a_line_too),
-        TEST(a_line_may_count_sub_windows),
-        TEST(a_wrong_file_is_refused_by_file_and_line),
-        TEST(a_key_and_a_line_have_their_greatest_size),
-        TEST(what_is_no_file_of_a_good_size_is_refused),
-        TEST(the_number_of_limits_and_of_families_is_bounded),
-        TEST(a_reload_changes_limits_and_keeps_counts),
-        TEST(a_reload_that_fails_changes_nothing),
-        TEST(an_engine_that_has_stopped_takes_no_limits),
-        TEST(limits_are_not_freed_from_inside_a_hook),
-        TEST(readers_go_on_while_tables_are_swapped),
-        TEST(of_two_reloads_at_once_one_is_told_to_ask_again),
-        TEST(a_forked_child_reloads_by_itself),
-    };
-    return cmocka_run_group_tests_name("limits", tests, NULL, NULL);
+    return test_run();
 }

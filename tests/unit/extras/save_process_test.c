@@ -110,8 +110,7 @@ static int live_as_program(char **argv) {
     return wrong == NULL ? 0 : 1;
 }
 
-static void each_life_begins_with_all_that_was_counted(void **state) {
-    (void)state;
+TEST(each_life_begins_with_all_that_was_counted) {
     if (test_is_emulated()) {
         test_leave_out("an emulator starts no second program of its kind: run it on an ARM64 machine");
         return;
@@ -139,6 +138,5 @@ static void each_life_begins_with_all_that_was_counted(void **state) {
 
 int main(int argc, char **argv) {
     if (argc == 5 && strcmp(argv[1], "life") == 0) return live_as_program(argv);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_life_begins_with_all_that_was_counted)};
-    return cmocka_run_group_tests_name("save_process", tests, NULL, NULL);
+    return test_run();
 }

@@ -14,8 +14,7 @@ static bool file_exists(void) {
     return access(path, F_OK) == 0;
 }
 
-static void saving_comes_after_the_stop(void **state) {
-    (void)state;
+TEST_WITH(saving_comes_after_the_stop, begin, end, NULL) {
     rig_add(hourly(), "k", 1);
     assert_refused(tw_save(rig.engine, path), TW_ERR_MODE, "tw_stop()");
     assert_false(file_exists());
@@ -41,8 +40,7 @@ static void assert_family_is_refused(const tw_family_options *options, const cha
     unlink(path);
 }
 
-static void families_that_cannot_be_saved_are_named(void **state) {
-    (void)state;
+TEST_WITH(families_that_cannot_be_saved_are_named, begin, end, NULL) {
     tw_family_options options = rig_options("lives", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     assert_family_is_refused(&options, "TW_WINDOW_FROM_FIRST");
     options = rig_options("rates", TW_WINDOW_ALIGNED, TW_MINUTE);
@@ -53,8 +51,7 @@ static void families_that_cannot_be_saved_are_named(void **state) {
     assert_family_is_refused(&options, "TW_KIND_DISTINCT");
 }
 
-static void an_engine_with_redis_is_refused(void **state) {
-    (void)state;
+TEST_WITH(an_engine_with_redis_is_refused, begin, end, NULL) {
     rig_add(hourly(), "k", 1);
     save();
     rig.options.redis_url = "redis://127.0.0.1:1";
@@ -79,8 +76,7 @@ static bool save_in_hook(void *ctx, tw_family *family, int64_t start_ms, int64_t
     return true;
 }
 
-static void hooks_cannot_load(void **state) {
-    (void)state;
+TEST_WITH(hooks_cannot_load, begin, end, NULL) {
     rig_add(hourly(), "k", 1);
     save();
     start_again();
@@ -95,8 +91,7 @@ static void hooks_cannot_load(void **state) {
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
-static void only_the_owner_may_read_the_file(void **state) {
-    (void)state;
+TEST_WITH(only_the_owner_may_read_the_file, begin, end, NULL) {
     struct stat about;
     mode_t before = umask(0);
     rig_add(hourly(), "k", 1);
@@ -109,8 +104,7 @@ static void only_the_owner_may_read_the_file(void **state) {
     assert_int_equal(about.st_mode & 07777, 0600);
 }
 
-static void paths_that_cannot_be_written_are_refused(void **state) {
-    (void)state;
+TEST_WITH(paths_that_cannot_be_written_are_refused, begin, end, NULL) {
     static char longest[TWI_SAVE_PATH_MAX + 10];
     char other[120];
     rig_add(hourly(), "k", 1);
@@ -141,8 +135,7 @@ static void paths_that_cannot_be_written_are_refused(void **state) {
 
 /* Goal: a disk that is full costs nothing but the new file. Method: a limit on the size of files, at every block and in
  * the middle of blocks; the old file stays, byte by byte, and no other file is left (end() removes the folder). */
-static void a_full_disk_leaves_the_old_file(void **state) {
-    (void)state;
+TEST_WITH(a_full_disk_leaves_the_old_file, begin, end, NULL) {
     static unsigned char first[1000], again[1000];
     struct rlimit before, few;
     rig_add(hourly(), "k", 1);
@@ -172,8 +165,7 @@ static void a_full_disk_leaves_the_old_file(void **state) {
     assert_status(tw_save(rig.engine, path), TW_OK);
 }
 
-static void files_that_cannot_be_read_are_refused(void **state) {
-    (void)state;
+TEST_WITH(files_that_cannot_be_read_are_refused, begin, end, NULL) {
     assert_refused(tw_load(rig.engine, NULL), TW_ERR_OPTIONS, "path");
     assert_refused(tw_load(rig.engine, path), TW_ERR_OPTIONS, strerror(ENOENT));
     assert_refused(tw_load(rig.engine, folder), TW_ERR_OPTIONS, "regular");
@@ -190,8 +182,7 @@ static void files_that_cannot_be_read_are_refused(void **state) {
 }
 
 /* Goal: no damage loads anything. Method: the file cut at every length, and each of its bytes changed. */
-static void a_damaged_file_is_refused(void **state) {
-    (void)state;
+TEST_WITH(a_damaged_file_is_refused, begin, end, NULL) {
     static unsigned char bytes[4096];
     rig_add(hourly(), "a key", 12345);
     rig_add(rig_family(&rig, "forever", TW_WINDOW_FOREVER, 0), "another", -1);
@@ -220,8 +211,7 @@ static void a_damaged_file_is_refused(void **state) {
 }
 
 /* Goal: records that no engine has written are refused, although their sum is right. */
-static void wrong_records_are_refused(void **state) {
-    (void)state;
+TEST_WITH(wrong_records_are_refused, begin, end, NULL) {
     static unsigned char good[4096], bytes[4096];
     rig_add(hourly(), "k", 1);
     save();
@@ -262,8 +252,7 @@ static void wrong_records_are_refused(void **state) {
 
 /* Goal: two counters of one key whose sum no counter can have change nothing. Method: such a file, and a family before
  * it. */
-static void a_sum_out_of_range_is_taken_back(void **state) {
-    (void)state;
+TEST_WITH(a_sum_out_of_range_is_taken_back, begin, end, NULL) {
     static unsigned char bytes[4096];
     tw_family *family = hourly();
     for (int i = 0; i < 200; i++) assert_status(tw_add(family, tw_str("k"), TW_DELTA_MAX, NULL), TW_OK);
@@ -290,8 +279,7 @@ static void assert_differs(const char *field, const tw_family_options *options) 
     is_open = false;
 }
 
-static void a_family_that_differs_is_named_with_the_field(void **state) {
-    (void)state;
+TEST_WITH(a_family_that_differs_is_named_with_the_field, begin, end, NULL) {
     rig_add(hourly(), "k|f", 1);
     save();
 #define DIFFERS(field, value) \
@@ -324,8 +312,7 @@ static void a_family_that_differs_is_named_with_the_field(void **state) {
     assert_i64_equal(rig_get(family, "k|f"), 1);
 }
 
-static void fields_that_a_family_lacks_are_refused(void **state) {
-    (void)state;
+TEST_WITH(fields_that_a_family_lacks_are_refused, begin, end, NULL) {
     tw_family_options options = rig_options("articles", TW_WINDOW_DAY, 0);
     options.redis_shape = TW_REDIS_HASH;
     rig_add(rig_family_of(&rig, &options), "article|likes", 1);
@@ -339,8 +326,7 @@ static void fields_that_a_family_lacks_are_refused(void **state) {
 
 /* Goal: nothing is counted twice, and what was counted before stays. Method: counts in the open window, only in
  * history, only in the overflow counter; a second load; and a file whose other family is untouched. */
-static void a_family_that_has_counted_is_refused(void **state) {
-    (void)state;
+TEST_WITH(a_family_that_has_counted_is_refused, begin, end, NULL) {
     rig_add(hourly(), "k", 7);
     rig_add(rig_family(&rig, "forever", TW_WINDOW_FOREVER, 0), "k", 7);
     save();
@@ -365,8 +351,7 @@ static void a_family_that_has_counted_is_refused(void **state) {
 /* ---- processes --------------------------------------------------------------------------------------------------- */
 
 /* Goal: a child that the parent forked after its stop does not put an empty file over the parent's counts. */
-static void a_child_of_a_stopped_engine_cannot_save(void **state) {
-    (void)state;
+TEST_WITH(a_child_of_a_stopped_engine_cannot_save, begin, end, NULL) {
     if (test_misses_wiped_pages()) return;
     rig_add(hourly(), "k", 7);
     stop();
@@ -384,23 +369,5 @@ static void a_child_of_a_stopped_engine_cannot_save(void **state) {
 }
 
 int main(void) {
-#define TEST(test) cmocka_unit_test_setup_teardown(test, begin, end)
-    const struct CMUnitTest tests[] = {
-        TEST(saving_comes_after_the_stop),
-        TEST(families_that_cannot_be_saved_are_named),
-        TEST(an_engine_with_redis_is_refused),
-        TEST(hooks_cannot_load),
-        TEST(only_the_owner_may_read_the_file),
-        TEST(paths_that_cannot_be_written_are_refused),
-        TEST(a_full_disk_leaves_the_old_file),
-        TEST(files_that_cannot_be_read_are_refused),
-        TEST(a_damaged_file_is_refused),
-        TEST(wrong_records_are_refused),
-        TEST(a_sum_out_of_range_is_taken_back),
-        TEST(a_family_that_differs_is_named_with_the_field),
-        TEST(fields_that_a_family_lacks_are_refused),
-        TEST(a_family_that_has_counted_is_refused),
-        TEST(a_child_of_a_stopped_engine_cannot_save),
-    };
-    return cmocka_run_group_tests_name("save_refused", tests, NULL, NULL);
+    return test_run();
 }

@@ -15,7 +15,6 @@ static char folder[64], path[96];
 static bool is_open;
 
 static inline int begin(void **state) {
-    (void)state;
     rig_open(&rig);
     is_open = true;
     strcpy(folder, "/tmp/save-test-XXXXXX");
@@ -25,7 +24,6 @@ static inline int begin(void **state) {
 }
 
 static inline int end(void **state) {
-    (void)state;
     if (is_open) rig_close(&rig);
     unlink(path);
     return rmdir(folder); /* fails if a temporary file was left */

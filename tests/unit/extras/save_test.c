@@ -41,8 +41,7 @@ static void add_large(tw_family *family, tw_key key, int64_t count) {
     }
 }
 
-static void every_key_of_every_window_comes_back(void **state) {
-    (void)state;
+TEST_WITH(every_key_of_every_window_comes_back, begin, end, NULL) {
     unsigned char bytes[TW_KEY_SIZE_MAX];
     open_families();
     for (size_t i = 0; i < FAMILIES; i++)
@@ -68,8 +67,7 @@ static void every_key_of_every_window_comes_back(void **state) {
 
 /* Goal: nothing depends on how a counter was kept. Method: random adds of many keys, in several files' worth of blocks;
  * the sums of both lives are equal, key by key. */
-static void many_keys_come_back_and_the_second_file_replaces_the_first(void **state) {
-    (void)state;
+TEST_WITH(many_keys_come_back_and_the_second_file_replaces_the_first, begin, end, NULL) {
     enum { KEYS = 20000 };
     static int64_t counts[KEYS];
     char key[40];
@@ -114,7 +112,6 @@ static bool add_up(void *ctx, const tw_count *count) {
     return true;
 }
 static bool note_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
-    (void)end_ms;
     struct closed *closed = ctx;
     closed->calls++;
     closed->start_ms = start_ms;
@@ -125,8 +122,7 @@ static bool note_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t 
 
 /* Goal: loaded counts are like counts that were added. Method: a limit, tw_once(), tw_top(), the hook and the history
  * in the second life. */
-static void loaded_counts_behave_like_counted_ones(void **state) {
-    (void)state;
+TEST_WITH(loaded_counts_behave_like_counted_ones, begin, end, NULL) {
     static struct closed closed;
     closed = (struct closed){0};
     bool first;
@@ -176,8 +172,7 @@ static tw_family *late_family(void) {
 
 /* Goal: what still takes counts is carried over, whatever its time; what does not is left out, and counted. Method:
  * windows behind and ahead of the clock, and a restart that lasts long enough for some of them to end. */
-static void windows_that_accept_counts_are_carried_over_and_others_are_skipped(void **state) {
-    (void)state;
+TEST_WITH(windows_that_accept_counts_are_carried_over_and_others_are_skipped, begin, end, NULL) {
     int64_t view, now = RIG_START_MS;
     tw_family *late = late_family(), *closing;
     for (int64_t minute = -9; minute <= 60; minute++)
@@ -209,8 +204,7 @@ static void windows_that_accept_counts_are_carried_over_and_others_are_skipped(v
     assert_i64_equal(view, 107);
 }
 
-static void a_clock_that_was_set_back_is_refused(void **state) {
-    (void)state;
+TEST_WITH(a_clock_that_was_set_back_is_refused, begin, end, NULL) {
     rig_add(hourly(), "k", 1);
     save();
     fake_clock_advance_ms(&rig.clock, -3 * TW_HOUR);
@@ -284,26 +278,21 @@ static void follow_a_twin(uint32_t parts, int64_t pause_ms) {
     rig_close(&twin);
 }
 
-static void a_sliding_limit_goes_on_as_its_twin_does(void **state) {
-    (void)state;
+TEST_WITH(a_sliding_limit_goes_on_as_its_twin_does, begin, end, NULL) {
     follow_a_twin(1, 0);
 }
-static void a_sliding_limit_goes_on_after_a_pause(void **state) {
-    (void)state;
+TEST_WITH(a_sliding_limit_goes_on_after_a_pause, begin, end, NULL) {
     follow_a_twin(1, TW_HOUR);
 }
-static void a_sliding_limit_of_many_windows_goes_on(void **state) {
-    (void)state;
+TEST_WITH(a_sliding_limit_of_many_windows_goes_on, begin, end, NULL) {
     follow_a_twin(TW_SUB_WINDOWS_MAX, 0);
 }
-static void a_sliding_limit_of_many_windows_goes_on_after_a_pause(void **state) {
-    (void)state;
+TEST_WITH(a_sliding_limit_of_many_windows_goes_on_after_a_pause, begin, end, NULL) {
     follow_a_twin(8, 20 * TW_MINUTE);
 }
 
 /* Goal: a long restart leaves nothing of the limit. */
-static void a_sliding_limit_forgets_what_is_over(void **state) {
-    (void)state;
+TEST_WITH(a_sliding_limit_forgets_what_is_over, begin, end, NULL) {
     static struct closed closed;
     closed = (struct closed){0};
     tw_family *family = sliding_family(&rig, 4, &closed);
@@ -323,8 +312,7 @@ static void a_sliding_limit_forgets_what_is_over(void **state) {
 
 /* Goal: a window that the family holds already, without counts, is not there twice, and what is left out for it is
  * counted. Method: a family that was opened, and its window prepared, before that window ended. */
-static void a_previous_window_that_is_there_already_is_skipped(void **state) {
-    (void)state;
+TEST_WITH(a_previous_window_that_is_there_already_is_skipped, begin, end, NULL) {
     static struct closed closed;
     closed = (struct closed){0};
     acquire(sliding_family(&rig, 1, &closed), "k", 60, 100, TW_OK);
@@ -345,8 +333,7 @@ static void a_previous_window_that_is_there_already_is_skipped(void **state) {
 
 /* Goal: reserved units return, sold ones stay. Method: reservations that are sold, cancelled, open, and such that end
  * before and after tw_stop(), in an endless family and in a window; many, so that the heap of the book has depth. */
-static void units_that_are_only_reserved_return(void **state) {
-    (void)state;
+TEST_WITH(units_that_are_only_reserved_return, begin, end, NULL) {
     char token[TW_TOKEN_SIZE];
     tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0), *day = rig_family(&rig, "day", TW_WINDOW_DAY, 0);
     for (uint32_t i = 0; i < 300; i++) {
@@ -372,8 +359,7 @@ static void units_that_are_only_reserved_return(void **state) {
     assert_status(tw_reserve_confirm(rig.engine, token), TW_ERR_UNKNOWN_TOKEN);
 }
 
-static void slots_in_use_and_gauges_end_with_the_process(void **state) {
-    (void)state;
+TEST_WITH(slots_in_use_and_gauges_end_with_the_process, begin, end, NULL) {
     tw_family_options options = rig_options("gauge", TW_WINDOW_FOREVER, 0);
     options.kind = TW_KIND_GAUGE;
     tw_family *slots = rig_family(&rig, "slots", TW_WINDOW_FOREVER, 0), *gauge = rig_family_of(&rig, &options);
@@ -408,8 +394,7 @@ static void count_keys(tw_family *family, int keys) {
     }
 }
 
-static void the_overflow_counter_is_carried_over_and_takes_what_finds_no_room(void **state) {
-    (void)state;
+TEST_WITH(the_overflow_counter_is_carried_over_and_takes_what_finds_no_room, begin, end, NULL) {
     count_keys(bounded(100, TW_ON_FULL_OVERFLOW), 130);
     save();
     start_again();
@@ -431,8 +416,7 @@ static void the_overflow_counter_is_carried_over_and_takes_what_finds_no_room(vo
 
 /* Goal: all or nothing. Method: the last family of the file has no room; what came before it has no count after that,
  * and no window of a sliding limit has joined its family. */
-static void without_room_no_count_is_loaded(void **state) {
-    (void)state;
+TEST_WITH(without_room_no_count_is_loaded, begin, end, NULL) {
     static struct closed closed;
     closed = (struct closed){0};
     tw_family *sliding = sliding_family(&rig, 1, &closed);
@@ -456,23 +440,5 @@ static void without_room_no_count_is_loaded(void **state) {
 }
 
 int main(void) {
-#define TEST(test) cmocka_unit_test_setup_teardown(test, begin, end)
-    const struct CMUnitTest tests[] = {
-        TEST(every_key_of_every_window_comes_back),
-        TEST(many_keys_come_back_and_the_second_file_replaces_the_first),
-        TEST(loaded_counts_behave_like_counted_ones),
-        TEST(windows_that_accept_counts_are_carried_over_and_others_are_skipped),
-        TEST(a_clock_that_was_set_back_is_refused),
-        TEST(a_sliding_limit_goes_on_as_its_twin_does),
-        TEST(a_sliding_limit_goes_on_after_a_pause),
-        TEST(a_sliding_limit_of_many_windows_goes_on),
-        TEST(a_sliding_limit_of_many_windows_goes_on_after_a_pause),
-        TEST(a_sliding_limit_forgets_what_is_over),
-        TEST(a_previous_window_that_is_there_already_is_skipped),
-        TEST(units_that_are_only_reserved_return),
-        TEST(slots_in_use_and_gauges_end_with_the_process),
-        TEST(the_overflow_counter_is_carried_over_and_takes_what_finds_no_room),
-        TEST(without_room_no_count_is_loaded),
-    };
-    return cmocka_run_group_tests_name("save", tests, NULL, NULL);
+    return test_run();
 }

@@ -74,12 +74,10 @@ static void assert_has_the_stable_ones(void) {
 }
 
 static bool are_all_freed(void *ctx) {
-    (void)ctx;
     return twi_load_relaxed(&engine->roster.count) == STABLE;
 }
 
-static void the_list_is_whole_while_families_come_and_go(void **state) {
-    (void)state;
+TEST(the_list_is_whole_while_families_come_and_go) {
     pthread_t other;
     bool good = true;
     engine = open_with_threads(NULL);
@@ -139,8 +137,7 @@ static int compare_parts(const void *a, const void *b) {
 /* Method: who asks for a family all the time waits for a small part of the list's time. One such wait is long where the
  * machine is busy, and may be missed: the median of eleven decides. If the lock is held throughout, it is about 0.6,
  * since the sorting comes afterwards. */
-static void nobody_waits_for_a_list_of_very_many_families(void **state) {
-    (void)state;
+TEST(nobody_waits_for_a_list_of_very_many_families) {
     double parts[11];
     engine = open_with_threads(NULL);
     assert_non_null(engine);
@@ -172,8 +169,7 @@ static void *open_engines(void *arg) {
 
 /* A child that is forked while an engine takes its path has the folder open, which was locked for that. Method: a
  * hundred children, which live on, while engines are opened all the time. Then the folder is not locked. */
-static void a_child_keeps_no_lock_of_the_folder(void **state) {
-    (void)state;
+TEST(a_child_keeps_no_lock_of_the_folder) {
     pthread_t other;
     pid_t children[100];
     bool opened = true;
@@ -207,13 +203,4 @@ static void a_child_keeps_no_lock_of_the_folder(void **state) {
     (void)rmdir(folder);
     assert_true(opened);
     assert_false(locked);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_list_is_whole_while_families_come_and_go),
-        cmocka_unit_test(nobody_waits_for_a_list_of_very_many_families),
-        cmocka_unit_test(a_child_keeps_no_lock_of_the_folder),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,6 @@ static tw_engine *engine;
 static tw_family *views;
 
 static int begin(void **state) {
-    (void)state;
     strcpy(folder, "/tmp/watch-test-XXXXXX");
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/socket", folder);
@@ -31,7 +30,6 @@ static int begin(void **state) {
 }
 
 static int end(void **state) {
-    (void)state;
     if (engine != NULL) assert_status(tw_close(engine, 0), TW_OK);
     unlink(path);
     return rmdir(folder);
@@ -40,7 +38,6 @@ static int end(void **state) {
 /* ---- helpers ----------------------------------------------------------------------------------------------------- */
 
 static void log_line(void *ctx, int level, int event, const char *text) {
-    (void)ctx;
     if (event == TW_EVENT_START && level == TW_LOG_ERROR) snprintf(logged, sizeof logged, "%s", text);
 }
 
@@ -112,15 +109,13 @@ static void assert_ends(const char *text, const char *with) {
 }
 
 static bool is_gone(void *ctx) {
-    (void)ctx;
     struct stat stat;
     return lstat(path, &stat) != 0 && errno == ENOENT;
 }
 
 /* ---- what is answered -------------------------------------------------------------------------------------------- */
 
-static void the_status_has_statistics_and_families(void **state) {
-    (void)state;
+TEST_WITH(the_status_has_statistics_and_families, begin, end, NULL) {
     char line[200];
     open_engine();
     tw_family_options options = rig_options("logins", TW_WINDOW_FOREVER, 0);
@@ -142,8 +137,7 @@ static void the_status_has_statistics_and_families(void **state) {
     assert_true(strstr(answer, "family\tlogins") < strstr(answer, "family\tviews"));
 }
 
-static void every_statistic_is_in_the_status(void **state) {
-    (void)state;
+TEST_WITH(every_statistic_is_in_the_status, begin, end, NULL) {
     open_engine();
     ask("status\n");
 #define HAS(name, kind, text) assert_has(answer, "\nstat\t" #name "\t");
@@ -152,8 +146,7 @@ static void every_statistic_is_in_the_status(void **state) {
 }
 
 /* Keys are any bytes; in an answer a key never ends a line or a word. */
-static void top_names_the_heaviest_keys_and_escapes_them(void **state) {
-    (void)state;
+TEST_WITH(top_names_the_heaviest_keys_and_escapes_them, begin, end, NULL) {
     open_engine();
     assert_status(tw_add(views, tw_str("/plain \xc3\xa9"), 5, NULL), TW_OK);
     assert_status(tw_add(views, tw_bytes("a\tb\nc\\d\0e\x7f\r\x1b", 12), 7, NULL), TW_OK);
@@ -166,8 +159,7 @@ static void top_names_the_heaviest_keys_and_escapes_them(void **state) {
     assert_ends(ask("top views\n"), "\tlight\nend\n"); /* 20 of them */
 }
 
-static void distinct_counts_are_shown_as_such(void **state) {
-    (void)state;
+TEST_WITH(distinct_counts_are_shown_as_such, begin, end, NULL) {
     open_engine();
     tw_family_options options = rig_options("visitors", TW_WINDOW_ALIGNED, TW_HOUR);
     options.kind = TW_KIND_DISTINCT;
@@ -178,8 +170,7 @@ static void distinct_counts_are_shown_as_such(void **state) {
     assert_int_equal(strncmp(ask("top visitors 5"), "top\tvisitors\tdistinct\nkey\t2\t2\t0\t", 32), 0);
 }
 
-static void a_moment_that_is_not_held_is_refused(void **state) {
-    (void)state;
+TEST_WITH(a_moment_that_is_not_held_is_refused, begin, end, NULL) {
     open_engine();
     assert_status(tw_add(views, tw_str("/"), 1, NULL), TW_OK);
     assert_has(ask("top views 5 86400000\n"), "\nerror\t");
@@ -192,8 +183,7 @@ static bool collect(void *ctx, const char *text, size_t size) {
 }
 
 /* The page is that of tw_metrics_write(). The same names, labels and order. Values may have moved. */
-static void the_pages_of_metrics_are_those_of_the_library(void **state) {
-    (void)state;
+TEST_WITH(the_pages_of_metrics_are_those_of_the_library, begin, end, NULL) {
     static char page[1 << 18];
     static const struct {
         const char *request;
@@ -216,8 +206,7 @@ static void the_pages_of_metrics_are_those_of_the_library(void **state) {
     }
 }
 
-static void wrong_requests_get_a_sentence(void **state) {
-    (void)state;
+TEST_WITH(wrong_requests_get_a_sentence, begin, end, NULL) {
     static const struct {
         const char *bytes;
         size_t size;
@@ -252,8 +241,7 @@ static void wrong_requests_get_a_sentence(void **state) {
 
 /* ---- whose file it is -------------------------------------------------------------------------------------------- */
 
-static void only_the_user_may_connect_and_closing_removes_it(void **state) {
-    (void)state;
+TEST_WITH(only_the_user_may_connect_and_closing_removes_it, begin, end, NULL) {
     struct stat stat;
     mode_t before = umask(0);
     open_engine();
@@ -276,8 +264,7 @@ static void leave_a_dead_socket(void) {
     assert_int_equal(connect_to(path), -1);
 }
 
-static void the_socket_of_a_dead_process_is_replaced(void **state) {
-    (void)state;
+TEST_WITH(the_socket_of_a_dead_process_is_replaced, begin, end, NULL) {
     leave_a_dead_socket();
     open_engine();
     assert_ends(ask("status"), "\nend\n");
@@ -301,8 +288,7 @@ static void opens_without(const char *at, const char *why) {
     assert_status(tw_close(other, 0), TW_OK);
 }
 
-static void a_path_that_cannot_be_used_is_logged_and_no_error(void **state) {
-    (void)state;
+TEST_WITH(a_path_that_cannot_be_used_is_logged_and_no_error, begin, end, NULL) {
     char text[300];
     int file = open(path, O_CREAT | O_WRONLY, 0600);
     assert_int_equal(write(file, "mine", 4), 4);
@@ -321,8 +307,7 @@ static void a_path_that_cannot_be_used_is_logged_and_no_error(void **state) {
     assert_string_equal(logged, "");
 }
 
-static void a_path_that_is_no_path_is_refused_by_name(void **state) {
-    (void)state;
+TEST_WITH(a_path_that_is_no_path_is_refused_by_name, begin, end, NULL) {
     char long_path[200];
     refused("relative", "must be absolute");
     refused("", "must be absolute");
@@ -340,8 +325,7 @@ static void a_path_that_is_no_path_is_refused_by_name(void **state) {
     assert_has(tw_error_text(), "watch_path: a host-driven engine");
 }
 
-static void two_engines_have_two_sockets(void **state) {
-    (void)state;
+TEST_WITH(two_engines_have_two_sockets, begin, end, NULL) {
     char second[120];
     tw_engine *other;
     open_engine();
@@ -359,8 +343,7 @@ static void two_engines_have_two_sockets(void **state) {
 }
 
 /* A program that is started again may take the name of one that has not ended yet. */
-static void another_file_of_that_name_is_left_alone(void **state) {
-    (void)state;
+TEST_WITH(another_file_of_that_name_is_left_alone, begin, end, NULL) {
     open_engine();
     assert_int_equal(unlink(path), 0);
     leave_a_dead_socket();
@@ -372,8 +355,7 @@ static void another_file_of_that_name_is_left_alone(void **state) {
 /* ---- nobody is delayed ------------------------------------------------------------------------------------------- */
 
 /* Clients that say nothing, or half a line, keep their places; those who ask are answered meanwhile. */
-static void silent_clients_delay_nobody(void **state) {
-    (void)state;
+TEST_WITH(silent_clients_delay_nobody, begin, end, NULL) {
     int silent[6];
     open_engine();
     for (size_t i = 0; i < 6; i++) {
@@ -389,8 +371,7 @@ static void silent_clients_delay_nobody(void **state) {
 }
 
 /* More of them than places: the longest silent ones make room. A program asks once, and is answered at once. */
-static void idle_clients_make_room(void **state) {
-    (void)state;
+TEST_WITH(idle_clients_make_room, begin, end, NULL) {
     int idle[300];
     open_engine();
     int64_t began_ms = test_mono_ms();
@@ -409,8 +390,7 @@ static void idle_clients_make_room(void **state) {
 }
 
 /* An answer that nobody takes is larger than what the socket holds. */
-static void closing_does_not_wait_for_a_reader(void **state) {
-    (void)state;
+TEST_WITH(closing_does_not_wait_for_a_reader, begin, end, NULL) {
     char key[1000], byte;
     open_engine();
     memset(key, 1, sizeof key); /* four bytes each in the answer */
@@ -428,8 +408,7 @@ static void closing_does_not_wait_for_a_reader(void **state) {
 }
 
 /* Neither the fork nor the child's end takes the parent's socket away; a child has its own where the name differs. */
-static void a_forked_child_has_a_socket_of_its_own_or_none(void **state) {
-    (void)state;
+TEST_WITH(a_forked_child_has_a_socket_of_its_own_or_none, begin, end, NULL) {
     if (test_misses_wiped_pages()) return;
     char pattern[120], own[120];
     tw_engine *other;
@@ -463,8 +442,7 @@ static bool is_freed(tw_engine *of) {
     return twi_load_relaxed(&of->roster.first) == NULL;
 }
 
-static void a_family_that_is_watched_is_not_freed(void **state) {
-    (void)state;
+TEST(a_family_that_is_watched_is_not_freed) {
     struct rig rig;
     rig_open(&rig);
     tw_family_options options = rig_options("views", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -488,28 +466,4 @@ static void a_family_that_is_watched_is_not_freed(void **state) {
     }
     assert_true(is_freed(rig.engine));
     rig_close(&rig);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_status_has_statistics_and_families, begin, end),
-        cmocka_unit_test_setup_teardown(every_statistic_is_in_the_status, begin, end),
-        cmocka_unit_test_setup_teardown(top_names_the_heaviest_keys_and_escapes_them, begin, end),
-        cmocka_unit_test_setup_teardown(distinct_counts_are_shown_as_such, begin, end),
-        cmocka_unit_test_setup_teardown(a_moment_that_is_not_held_is_refused, begin, end),
-        cmocka_unit_test_setup_teardown(the_pages_of_metrics_are_those_of_the_library, begin, end),
-        cmocka_unit_test_setup_teardown(wrong_requests_get_a_sentence, begin, end),
-        cmocka_unit_test_setup_teardown(only_the_user_may_connect_and_closing_removes_it, begin, end),
-        cmocka_unit_test_setup_teardown(the_socket_of_a_dead_process_is_replaced, begin, end),
-        cmocka_unit_test_setup_teardown(a_path_that_cannot_be_used_is_logged_and_no_error, begin, end),
-        cmocka_unit_test_setup_teardown(a_path_that_is_no_path_is_refused_by_name, begin, end),
-        cmocka_unit_test_setup_teardown(two_engines_have_two_sockets, begin, end),
-        cmocka_unit_test_setup_teardown(another_file_of_that_name_is_left_alone, begin, end),
-        cmocka_unit_test_setup_teardown(silent_clients_delay_nobody, begin, end),
-        cmocka_unit_test_setup_teardown(idle_clients_make_room, begin, end),
-        cmocka_unit_test_setup_teardown(closing_does_not_wait_for_a_reader, begin, end),
-        cmocka_unit_test_setup_teardown(a_forked_child_has_a_socket_of_its_own_or_none, begin, end),
-        cmocka_unit_test(a_family_that_is_watched_is_not_freed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

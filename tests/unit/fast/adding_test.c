@@ -348,22 +348,12 @@ static void play_every_way(bool synced, uint32_t on_full) {
     assert_true(with_area > 0 && with_long > 0);
 }
 
-static void every_way_of_adding_gives_the_same_without_redis(void **state) {
-    (void)state;
+TEST(every_way_of_adding_gives_the_same_without_redis) {
     play_every_way(false, TW_ON_FULL_OVERFLOW);
     play_every_way(false, TW_ON_FULL_REJECT);
 }
 
-static void every_way_of_adding_gives_the_same_with_redis(void **state) {
-    (void)state;
+TEST(every_way_of_adding_gives_the_same_with_redis) {
     play_every_way(true, TW_ON_FULL_OVERFLOW);
     play_every_way(true, TW_ON_FULL_REJECT);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_way_of_adding_gives_the_same_without_redis),
-        cmocka_unit_test(every_way_of_adding_gives_the_same_with_redis),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

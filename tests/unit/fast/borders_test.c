@@ -117,8 +117,7 @@ static void play(twi_hash_fn *hash, uint64_t keys_expected) {
     rig_close(&rig);
 }
 
-static void keys_that_end_where_memory_ends(void **state) {
-    (void)state;
+TEST(keys_that_end_where_memory_ends) {
     const uint64_t expected[] = {1, 1200, FAR};
     make_borders();
     for (size_t i = 0; i < 3; i++) {
@@ -127,11 +126,4 @@ static void keys_that_end_where_memory_ends(void **state) {
     }
     if (twi_hash_aes() == NULL)
         test_leave_out("no AES rounds on this processor: run it on one that has them, as /proc/cpuinfo says");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_that_end_where_memory_ends),
-    };
-    return cmocka_run_group_tests_name("borders", tests, NULL, NULL);
 }

@@ -116,8 +116,7 @@ static void play(uint64_t keys_expected, bool endless, bool many_long) {
 /* Goal: status, each field of the verdict and each statistic are those of the slow path. Method: the same calls, drawn
  * from a seed, on two families: known keys and new ones of every size, near limits, above them, and out of range; also
  * inside a section; by both hashes. */
-static void it_decides_as_the_slow_path(void **state) {
-    (void)state;
+TEST(it_decides_as_the_slow_path) {
     state_of_random = test_seed();
     play(KEYS, false, false);
     play(KEYS, true, false);
@@ -127,30 +126,17 @@ static void it_decides_as_the_slow_path(void **state) {
     else
         assert_int_equal(warm_without_word, 0);
 }
-static void so_it_does_without_an_area(void **state) {
-    (void)state;
+TEST(so_it_does_without_an_area) {
     state_of_random = test_seed();
     play(0, false, false);
     play(0, false, true);
 }
-static void so_it_does_in_a_large_window(void **state) {
-    (void)state;
+TEST(so_it_does_in_a_large_window) {
     state_of_random = test_seed();
     play(140000, false, false);
     play(140000, false, true);
 }
-static void so_it_does_where_most_keys_are_long(void **state) {
-    (void)state;
+TEST(so_it_does_where_most_keys_are_long) {
     state_of_random = test_seed();
     play(KEYS, false, true);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_decides_as_the_slow_path),
-        cmocka_unit_test(so_it_does_without_an_area),
-        cmocka_unit_test(so_it_does_in_a_large_window),
-        cmocka_unit_test(so_it_does_where_most_keys_are_long),
-    };
-    return cmocka_run_group_tests_name("deciding", tests, NULL, NULL);
 }

@@ -73,15 +73,13 @@ static void play_sizes(twi_hash_fn *hash) {
 }
 
 /* Goal: views and sums are exact while a thread repeats, with every way to compare a key, and other keys between. */
-static void repeated_adds_count_as_all_others(void **state) {
-    (void)state;
+TEST(repeated_adds_count_as_all_others) {
     play_sizes(twi_hash_sip);
     if (twi_hash_aes() != NULL) play_sizes(twi_hash_aes());
 }
 
 /* Goal: a thread that uses many keys watches for two adds in 1,024, and one that begins to acquire watches no more. */
-static void a_thread_stops_watching(void **state) {
-    (void)state;
+RIG_TEST(a_thread_stops_watching) {
     tw_family *family = family_of("f");
     uint32_t watched = 0;
     for (uint32_t i = 0; i < 8 * TWI_CLOCK_LOOK_EVERY; i++) {
@@ -96,8 +94,7 @@ static void a_thread_stops_watching(void **state) {
 }
 
 /* Goal: no add goes to a window that is over, whether it is open still, sealed, or dropped. */
-static void repeated_adds_follow_the_windows(void **state) {
-    (void)state;
+RIG_TEST(repeated_adds_follow_the_windows) {
     tw_family *family = family_of("f");
     tw_key key = tw_str("some key");
     for (int turns = 0; turns < 3; turns++) {
@@ -114,8 +111,7 @@ static void repeated_adds_follow_the_windows(void **state) {
 
 /* Goal: nothing of a family that was closed is used for one of the same name, which may lie at the same place; nor
  * anything of a closed engine. */
-static void a_family_that_is_opened_again_begins_at_zero(void **state) {
-    (void)state;
+TEST(a_family_that_is_opened_again_begins_at_zero) {
     tw_key key = tw_str("some key");
     for (int i = 0; i < 4; i++) {
         rig_open(&rig);
@@ -131,8 +127,7 @@ static void a_family_that_is_opened_again_begins_at_zero(void **state) {
 }
 
 /* Goal: what is refused is refused while the thread repeats, too, and changes nothing. */
-static void bad_arguments_are_refused_while_a_thread_repeats(void **state) {
-    (void)state;
+RIG_TEST(bad_arguments_are_refused_while_a_thread_repeats) {
     tw_family *family = family_of("f");
     static char big[TW_KEY_SIZE_MAX + 1];
     tw_key key = tw_bytes("key", 4);
@@ -155,8 +150,7 @@ static void bad_arguments_are_refused_while_a_thread_repeats(void **state) {
 }
 
 /* Goal: a counter that becomes striped is added up. Method: it is asked for as contention asks. */
-static void a_counter_that_becomes_striped_loses_nothing(void **state) {
-    (void)state;
+RIG_TEST(a_counter_that_becomes_striped_loses_nothing) {
     tw_family *family = family_of("f");
     tw_key key = tw_str("some key");
     int64_t counted = repeat(family, key);
@@ -172,8 +166,7 @@ static void a_counter_that_becomes_striped_loses_nothing(void **state) {
 }
 
 /* Goal: a repeating thread may enter a section, and leave it. */
-static void a_thread_repeats_inside_and_outside_of_sections(void **state) {
-    (void)state;
+RIG_TEST(a_thread_repeats_inside_and_outside_of_sections) {
     tw_family *family = family_of("f");
     tw_key key = tw_str("some key");
     int64_t counted = repeat(family, key);
@@ -195,8 +188,7 @@ static void *repeat_aside(void *family) {
     return twi_thread_self;
 }
 /* Goal: a thread that takes over the record of another begins again. */
-static void the_next_thread_begins_without_a_memory(void **state) {
-    (void)state;
+RIG_TEST(the_next_thread_begins_without_a_memory) {
     if (test_misses_robust_lists()) return;
     tw_family *family = family_of("f");
     void *records[2];
@@ -210,8 +202,7 @@ static void the_next_thread_begins_without_a_memory(void **state) {
 }
 
 /* Goal: a forked child counts from zero, and leaves the parent's counter alone. */
-static void a_forked_child_counts_from_zero(void **state) {
-    (void)state;
+RIG_TEST(a_forked_child_counts_from_zero) {
     if (test_misses_wiped_pages()) return;
     tw_family *family = family_of("f");
     tw_key key = tw_str("some key");
@@ -258,8 +249,7 @@ static bool add_up_window(void *ctx, tw_family *family, int64_t start_ms, int64_
 /* Goal: threads that repeat lose nothing while windows end and are dropped.
  * Method: the test moves the time, the closing hook adds up. A thread that the others disturb may repeat late, because
  * their one counter is striped soon in each window. So the time goes on until each of them has repeated. */
-static void threads_that_repeat_lose_nothing_over_boundaries(void **state) {
-    (void)state;
+TEST(threads_that_repeat_lose_nothing_over_boundaries) {
     enum { THREADS = 3, TURNS_MAX = 30000 };
     int64_t handed = 0, added = 0;
     uint32_t repeated = 0, wanted = twi_section_may_be_short() ? THREADS : 0; /* else there are no fast paths */
@@ -293,20 +283,4 @@ static void threads_that_repeat_lose_nothing_over_boundaries(void **state) {
     rig_close(&rig); /* hands the last windows over */
     assert_i64_equal(handed, added);
     assert_true(repeated >= wanted);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(repeated_adds_count_as_all_others),
-        RIG_TEST(a_thread_stops_watching),
-        RIG_TEST(repeated_adds_follow_the_windows),
-        cmocka_unit_test(a_family_that_is_opened_again_begins_at_zero),
-        RIG_TEST(bad_arguments_are_refused_while_a_thread_repeats),
-        RIG_TEST(a_counter_that_becomes_striped_loses_nothing),
-        RIG_TEST(a_thread_repeats_inside_and_outside_of_sections),
-        RIG_TEST(the_next_thread_begins_without_a_memory),
-        RIG_TEST(a_forked_child_counts_from_zero),
-        cmocka_unit_test(threads_that_repeat_lose_nothing_over_boundaries),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

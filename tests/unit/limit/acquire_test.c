@@ -13,13 +13,11 @@ static tw_verdict acquire(tw_family *family, const char *key, int64_t n, int64_t
     return verdict;
 }
 
-static void a_verdict_has_its_promised_size(void **state) {
-    (void)state;
+RIG_TEST(a_verdict_has_its_promised_size) {
     assert_i64_equal(sizeof(tw_verdict), 128); /* for ever */
 }
 
-static void every_field_of_a_verdict_is_filled(void **state) {
-    (void)state;
+RIG_TEST(every_field_of_a_verdict_is_filled) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     fake_clock_advance_ms(&rig.clock, 10000);
     tw_verdict verdict = acquire(family, "a", 3, 10, TW_OK);
@@ -48,8 +46,7 @@ static void every_field_of_a_verdict_is_filled(void **state) {
     assert_i64_equal(test_stat_of(rig.engine, entries), 1); /* a denied call makes nothing */
 }
 
-static void nothing_may_be_looked_at_without_taking(void **state) {
-    (void)state;
+RIG_TEST(nothing_may_be_looked_at_without_taking) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_verdict verdict = acquire(family, "a", 0, 10, TW_OK);
     assert_i64_equal(verdict.used, 0);
@@ -64,8 +61,7 @@ static void nothing_may_be_looked_at_without_taking(void **state) {
 }
 
 /* A limit may change from call to call. */
-static void the_limit_of_the_call_decides(void **state) {
-    (void)state;
+RIG_TEST(the_limit_of_the_call_decides) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     (void)acquire(family, "a", 5, 10, TW_OK);
     tw_verdict verdict = acquire(family, "a", 1, 3, TW_DENIED);
@@ -78,8 +74,7 @@ static void the_limit_of_the_call_decides(void **state) {
     (void)acquire(family, "a", 1, 1, TW_OK);
 }
 
-static void limits_reach_two_to_the_53_and_no_further(void **state) {
-    (void)state;
+RIG_TEST(limits_reach_two_to_the_53_and_no_further) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
     (void)acquire(family, "a", TW_DELTA_MAX, TW_DELTA_MAX, TW_OK);
     (void)acquire(family, "a", 1, TW_DELTA_MAX, TW_DENIED);
@@ -95,8 +90,7 @@ static void limits_reach_two_to_the_53_and_no_further(void **state) {
     assert_i64_equal(test_stat_of(rig.engine, entries), 1);
 }
 
-static void an_endless_limit_has_no_reset(void **state) {
-    (void)state;
+RIG_TEST(an_endless_limit_has_no_reset) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
     tw_verdict verdict = acquire(family, "a", 1, 1, TW_OK);
     assert_i64_equal(verdict.reset_after_ms, TW_UNBOUNDED);
@@ -105,8 +99,7 @@ static void an_endless_limit_has_no_reset(void **state) {
     assert_i64_equal(acquire(family, "unused", 0, 1, TW_OK).reset_after_ms, 0);
 }
 
-static void a_limit_from_first_resets_when_its_key_does(void **state) {
-    (void)state;
+RIG_TEST(a_limit_from_first_resets_when_its_key_does) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     fake_clock_advance_ms(&rig.clock, 45000);
     tw_verdict verdict = acquire(family, "a", 2, 2, TW_OK);
@@ -123,8 +116,7 @@ static void a_limit_from_first_resets_when_its_key_does(void **state) {
 
 /* Goal: a wall clock that is set back delays nobody, in any kind of window. The verdict's retry time is exact to the
  * millisecond. */
-static void a_wall_clock_set_back_holds_no_limit(void **state) {
-    (void)state;
+RIG_TEST(a_wall_clock_set_back_holds_no_limit) {
     const int64_t steps_ms[] = {TW_MINUTE, TW_HOUR, TW_DAY};
     const struct {
         const char *name;
@@ -155,8 +147,7 @@ static void a_wall_clock_set_back_holds_no_limit(void **state) {
 }
 
 /* Goal: times before 1970 work like any other, in each kind of window. */
-static void limits_and_counts_know_times_before_1970(void **state) {
-    (void)state;
+RIG_TEST(limits_and_counts_know_times_before_1970) {
     const uint32_t windows[] = {TW_WINDOW_FOREVER, TW_WINDOW_ALIGNED, TW_WINDOW_FROM_FIRST, TW_WINDOW_MONTH};
     const int64_t starts_ms[] = {-1, -TW_MINUTE, -30 * 365 * TW_DAY};
     for (size_t at = 0; at < sizeof starts_ms / sizeof *starts_ms; at++) {
@@ -182,8 +173,7 @@ static void limits_and_counts_know_times_before_1970(void **state) {
 }
 
 /* Goal: a count below zero leaves room for more than the limit. */
-static void some_of_a_count_below_zero_is_all_that_is_there(void **state) {
-    (void)state;
+RIG_TEST(some_of_a_count_below_zero_is_all_that_is_there) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_verdict verdict;
     int64_t taken;
@@ -205,8 +195,7 @@ static void some_of_a_count_below_zero_is_all_that_is_there(void **state) {
 }
 
 /* Goal: in shadow mode a full table denies nobody either. */
-static void a_shadow_lets_through_what_finds_no_room(void **state) {
-    (void)state;
+RIG_TEST(a_shadow_lets_through_what_finds_no_room) {
     for (uint32_t shape = TW_SHAPE_FIXED; shape <= TW_SHAPE_GCRA; shape++) {
         char name[8];
         (void)snprintf(name, sizeof name, "f%u", shape);
@@ -233,8 +222,7 @@ static void a_shadow_lets_through_what_finds_no_room(void **state) {
     }
 }
 
-static void a_shadow_decides_and_lets_everything_through(void **state) {
-    (void)state;
+RIG_TEST(a_shadow_decides_and_lets_everything_through) {
     for (uint32_t shape = TW_SHAPE_FIXED; shape <= TW_SHAPE_GCRA; shape++) {
         tw_family_options options = rig_options(shape == 0   ? "a"
                                                 : shape == 1 ? "b"
@@ -265,8 +253,7 @@ static void a_shadow_decides_and_lets_everything_through(void **state) {
     }
 }
 
-static void what_limits_do_is_in_the_figures(void **state) {
-    (void)state;
+RIG_TEST(what_limits_do_is_in_the_figures) {
     for (uint32_t shape = TW_SHAPE_FIXED; shape <= TW_SHAPE_GCRA; shape++) {
         tw_family_options options = rig_options(shape == 0   ? "a"
                                                 : shape == 1 ? "b"
@@ -291,8 +278,7 @@ static void what_limits_do_is_in_the_figures(void **state) {
 
 /* Goal: exactly keys_max keys have counters, and stay limited. Every key after them has none. The policy alone decides,
  * and the call leaves nothing. Method: the boundary itself, twice around, admitted and denied. */
-static void exactly_keys_max_keys_are_counted_and_the_rest_are_strangers(void **state) {
-    (void)state;
+RIG_TEST(exactly_keys_max_keys_are_counted_and_the_rest_are_strangers) {
     for (uint32_t policy = TW_FULL_LIMIT_ADMIT; policy <= TW_FULL_LIMIT_DENY; policy++) {
         tw_family_options options =
             rig_options(policy == TW_FULL_LIMIT_ADMIT ? "admits" : "denies", TW_WINDOW_ALIGNED, TW_MINUTE);
@@ -327,8 +313,7 @@ static bool is_first(tw_family *family, const char *key) {
 }
 
 /* Goal: after a cancel the next call is the first, and only that one. Cancelling the state does not change nothing. */
-static void a_cancelled_first_makes_room_for_one(void **state) {
-    (void)state;
+RIG_TEST(a_cancelled_first_makes_room_for_one) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     assert_status(tw_once_cancel(family, tw_str("a")), TW_OK);
     assert_i64_equal(rig_get(family, "a"), 0);
@@ -342,8 +327,7 @@ static void a_cancelled_first_makes_room_for_one(void **state) {
 }
 
 /* Goal: without Redis there are no locks between processes, and strict limits are as exact as all others. */
-static void a_strict_limit_without_redis_decides_here_and_locks_nothing(void **state) {
-    (void)state;
+RIG_TEST(a_strict_limit_without_redis_decides_here_and_locks_nothing) {
     char token[TW_TOKEN_SIZE] = "x";
     tw_family_options options = rig_options("strict", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.limit_mode = TW_LIMIT_STRICT;
@@ -355,8 +339,7 @@ static void a_strict_limit_without_redis_decides_here_and_locks_nothing(void **s
     assert_true(is_first(family, "b"));
 }
 
-static void once_is_true_once_in_each_window(void **state) {
-    (void)state;
+RIG_TEST(once_is_true_once_in_each_window) {
     tw_family *aligned = rig_family(&rig, "aligned", TW_WINDOW_ALIGNED, TW_MINUTE),
               *first = rig_family(&rig, "first", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     fake_clock_advance_ms(&rig.clock, 30000);
@@ -376,8 +359,7 @@ static void once_is_true_once_in_each_window(void **state) {
 
 /* Goal: E40. Keys never share a limit: the policy of a full family decides, and its overflow counter stays out of
  * it. */
-static void trap_e40_a_full_family_decides_by_its_policy(void **state) {
-    (void)state;
+RIG_TEST(trap_e40_a_full_family_decides_by_its_policy) {
     for (uint32_t policy = TW_FULL_LIMIT_ADMIT; policy <= TW_FULL_LIMIT_DENY; policy++) {
         tw_family_options options =
             rig_options(policy == TW_FULL_LIMIT_ADMIT ? "admit" : "deny", TW_WINDOW_ALIGNED, TW_MINUTE);
@@ -426,8 +408,7 @@ static void *buy(void *ctx) {
 
 /* Goal: E36. Any number of threads together get exactly the limit, in takes of different size, and each tw_once() key
  * has one first call. Method: four buyers, of 1, 2, 3 and 1 per call; the last unit can always be had. */
-static void trap_e36_exactly_the_limit_is_admitted(void **state) {
-    (void)state;
+RIG_TEST(trap_e36_exactly_the_limit_is_admitted) {
     for (int round = 0; round < 5; round++) {
         char name[16];
         snprintf(name, sizeof name, "sale%d", round);
@@ -447,29 +428,4 @@ static void trap_e36_exactly_the_limit_is_admitted(void **state) {
         assert_i64_equal(rig_get(family, "stock"), 5000);
         assert_i64_equal(firsts, 3000);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_wall_clock_set_back_holds_no_limit),
-        RIG_TEST(limits_and_counts_know_times_before_1970),
-        RIG_TEST(some_of_a_count_below_zero_is_all_that_is_there),
-        RIG_TEST(a_shadow_decides_and_lets_everything_through),
-        RIG_TEST(a_shadow_lets_through_what_finds_no_room),
-        RIG_TEST(what_limits_do_is_in_the_figures),
-        RIG_TEST(a_verdict_has_its_promised_size),
-        RIG_TEST(every_field_of_a_verdict_is_filled),
-        RIG_TEST(nothing_may_be_looked_at_without_taking),
-        RIG_TEST(the_limit_of_the_call_decides),
-        RIG_TEST(limits_reach_two_to_the_53_and_no_further),
-        RIG_TEST(an_endless_limit_has_no_reset),
-        RIG_TEST(a_limit_from_first_resets_when_its_key_does),
-        RIG_TEST(once_is_true_once_in_each_window),
-        RIG_TEST(a_cancelled_first_makes_room_for_one),
-        RIG_TEST(a_strict_limit_without_redis_decides_here_and_locks_nothing),
-        RIG_TEST(trap_e40_a_full_family_decides_by_its_policy),
-        RIG_TEST(exactly_keys_max_keys_are_counted_and_the_rest_are_strangers),
-        RIG_TEST(trap_e36_exactly_the_limit_is_admitted),
-    };
-    return cmocka_run_group_tests_name("limit", tests, NULL, NULL);
 }

@@ -54,8 +54,7 @@ static void open_rig(struct rig *rig) {
 
 /* Goal: on_outage decides for keys of the store that is unreachable, and for no other; also for hard limits. A store
  * that was not met is unreachable only while all are. Redis counts as connected if no store is unreachable. */
-static void a_policy_decides_for_the_store_that_is_away(void **state) {
-    (void)state;
+TEST(a_policy_decides_for_the_store_that_is_away) {
     struct rig rig;
     open_rig(&rig);
     tw_family *soft = open_family(&rig, "s", TW_LIMIT_SOFT, TW_OUTAGE_FAIL_CLOSED, 0);
@@ -93,8 +92,7 @@ static void a_policy_decides_for_the_store_that_is_away(void **state) {
 
 /* Goal: outage_grace_ms counts from the moment when the key's own store went away; so does the second for which
  * TW_OUTAGE_LOCAL leaves the shares of others. A key without a counter follows its store, too. */
-static void a_grace_counts_from_the_stores_own_clock(void **state) {
-    (void)state;
+TEST(a_grace_counts_from_the_stores_own_clock) {
     struct rig rig;
     open_rig(&rig);
     tw_family *soft = open_family(&rig, "s", TW_LIMIT_SOFT, TW_OUTAGE_FAIL_CLOSED, 1000);
@@ -125,8 +123,7 @@ static int64_t take_all(tw_family *family, uint32_t tag) {
 }
 
 /* Goal: the shares that an engine takes of keys of a store that replies are not changed by another one's outage. */
-static void an_outage_elsewhere_leaves_shares_alone(void **state) {
-    (void)state;
+TEST(an_outage_elsewhere_leaves_shares_alone) {
     struct rig rig;
     open_rig(&rig);
     tw_family *soft = open_family(&rig, "s", TW_LIMIT_SOFT, TW_OUTAGE_LOCAL, 0);
@@ -139,13 +136,4 @@ static void an_outage_elsewhere_leaves_shares_alone(void **state) {
     assert_i64_equal(take_all(soft, 1), 25);
     assert_true(verdict.error_bound != TW_UNBOUNDED);
     hand_close(&rig);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_policy_decides_for_the_store_that_is_away),
-        cmocka_unit_test(a_grace_counts_from_the_stores_own_clock),
-        cmocka_unit_test(an_outage_elsewhere_leaves_shares_alone),
-    };
-    return cmocka_run_group_tests_name("away", tests, NULL, NULL);
 }

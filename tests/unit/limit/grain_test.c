@@ -54,8 +54,7 @@ static bool keeps_rate(tw_family *family, int64_t rate, int64_t burst) {
     return got >= ideal * 95 / 100 - 1;
 }
 
-static void a_rate_finer_than_the_grain_is_kept(void **state) {
-    (void)state;
+TEST(a_rate_finer_than_the_grain_is_kept) {
     static const struct {
         int64_t rate, burst;
     } rates[] = {{500, 1}, {1000, 1}, {5000, 1}, {20000, 1}, {5000, 5}, {20000, 20}};
@@ -136,8 +135,7 @@ static bool are_admitted(bool is_driven) {
     return is_true;
 }
 
-static void who_sleeps_as_told_is_admitted(void **state) {
-    (void)state;
+TEST(who_sleeps_as_told_is_admitted) {
     for (int is_driven = 0; is_driven < 2; is_driven++) {
         bool is_true = false;
         for (int tries = 0; tries < TRIES && !is_true; tries++) is_true = are_admitted(is_driven == 1);
@@ -145,8 +143,7 @@ static void who_sleeps_as_told_is_admitted(void **state) {
     }
 }
 
-static void who_waits_gets_what_the_rate_allows(void **state) {
-    (void)state;
+TEST(who_waits_gets_what_the_rate_allows) {
     if (test_is_emulated()) {
         test_leave_out("qemu-user has no clock that is read without a system call: run it on an ARM64 machine");
         return;
@@ -177,8 +174,7 @@ static void pass_us(int64_t us) {
 }
 
 /* Goal: a bucket is decided to the microsecond. */
-static void a_bucket_empties_by_the_microsecond(void **state) {
-    (void)state;
+RIG_TEST(a_bucket_empties_by_the_microsecond) {
     tw_family *family = open_family(rig.engine, "f", TW_WINDOW_ALIGNED, TW_SHAPE_GCRA, 1);
     int64_t got = 0;
     for (int64_t us = 0; us < 1000000; us += 7) {
@@ -192,8 +188,7 @@ static void a_bucket_empties_by_the_microsecond(void **state) {
 }
 
 /* Goal: without a quick fine clock a denial says to come again one grain later. */
-static void a_grain_is_added_to_what_a_denial_says(void **state) {
-    (void)state;
+RIG_TEST(a_grain_is_added_to_what_a_denial_says) {
     static const uint32_t shapes[] = {TW_SHAPE_FIXED, TW_SHAPE_SLIDING, TW_SHAPE_GCRA};
     for (size_t i = 0; i < 3; i++) {
         char name[16];
@@ -211,13 +206,4 @@ static void a_grain_is_added_to_what_a_denial_says(void **state) {
         assert_status(tw_acquire(family, tw_str("k"), 11, 10, &exact), TW_DENIED);
         assert_i64_equal(exact.retry_after_ms, -1);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rate_finer_than_the_grain_is_kept), cmocka_unit_test(who_sleeps_as_told_is_admitted),
-        cmocka_unit_test(who_waits_gets_what_the_rate_allows), RIG_TEST(a_bucket_empties_by_the_microsecond),
-        RIG_TEST(a_grain_is_added_to_what_a_denial_says),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

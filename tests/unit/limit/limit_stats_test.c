@@ -14,7 +14,6 @@ static struct text {
 } text;
 
 static bool write_text(void *ctx, const char *bytes, size_t size) {
-    (void)ctx;
     assert_true(text.size + size < sizeof text.bytes);
     memcpy(text.bytes + text.size, bytes, size);
     text.size += size;
@@ -40,8 +39,7 @@ static void take(tw_family *family, int calls, int64_t limit, tw_status last) {
     assert_status(status, last);
 }
 
-static void each_family_has_figures_of_its_own(void **state) {
-    (void)state;
+TEST(each_family_has_figures_of_its_own) {
     struct rig rig;
     rig_open(&rig);
     tw_family *plain = rig_family(&rig, "plain", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -78,8 +76,7 @@ static void each_family_has_figures_of_its_own(void **state) {
     rig_close(&rig);
 }
 
-static void the_engine_keeps_the_figures_of_a_family_that_was_closed(void **state) {
-    (void)state;
+TEST(the_engine_keeps_the_figures_of_a_family_that_was_closed) {
     struct rig rig;
     rig_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -111,8 +108,7 @@ static void assert_figures(struct rig *rig, int64_t admitted, int64_t near, int6
 
 /* Goal: of claims that are made together, only those that stay are counted. A claim that was put back was never
  * admitted. */
-static void a_claim_that_is_put_back_was_not_admitted(void **state) {
-    (void)state;
+TEST(a_claim_that_is_put_back_was_not_admitted) {
     for (uint32_t shape = TW_SHAPE_FIXED; shape <= TW_SHAPE_GCRA; shape++) {
         struct rig rig;
         rig_open(&rig);
@@ -141,8 +137,7 @@ static void a_claim_that_is_put_back_was_not_admitted(void **state) {
     }
 }
 
-static void a_writer_may_end_the_text_at_any_piece(void **state) {
-    (void)state;
+TEST(a_writer_may_end_the_text_at_any_piece) {
     struct rig rig;
     rig_open(&rig);
     take(rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR), 1, 10, TW_OK);
@@ -193,8 +188,7 @@ static void end_window(struct rig *rig) {
 
 /* Goal: the histogram shows what all engines together counted beyond the limit, by a total from some time after the
  * end. Only counters that came near their limit are measured. */
-static void what_was_passed_is_measured_when_the_window_is_over(void **state) {
-    (void)state;
+TEST(what_was_passed_is_measured_when_the_window_is_over) {
     static const struct {
         int64_t total;
         const char *below, *within;
@@ -238,8 +232,7 @@ static void what_was_passed_is_measured_when_the_window_is_over(void **state) {
     }
 }
 
-static void the_greatest_limit_that_was_named_counts(void **state) {
-    (void)state;
+TEST(the_greatest_limit_that_was_named_counts) {
     struct rig rig;
     tw_family *family = open_minutes(&rig);
     assert_status(tw_acquire(family, tw_str("k"), 90, 100, NULL), TW_OK);
@@ -262,8 +255,7 @@ static uint32_t phase_of_minute(tw_family *family, int64_t start_ms) {
 
 /* A request without a reply delays the window's end by some seconds. A request under way delays it until it is
  * settled. */
-static void a_total_that_does_not_come_is_not_waited_for_for_ever(void **state) {
-    (void)state;
+TEST(a_total_that_does_not_come_is_not_waited_for_for_ever) {
     struct rig rig;
     tw_family *family = open_minutes(&rig);
     assert_status(tw_acquire(family, tw_str("k"), 90, 100, NULL), TW_OK);
@@ -281,8 +273,7 @@ static void a_total_that_does_not_come_is_not_waited_for_for_ever(void **state) 
     hand_close(&rig);
 }
 
-static void nothing_is_asked_while_redis_is_away(void **state) {
-    (void)state;
+TEST(nothing_is_asked_while_redis_is_away) {
     struct rig rig;
     tw_family *family = open_minutes(&rig);
     assert_status(tw_acquire(family, tw_str("k"), 90, 100, NULL), TW_OK);
@@ -296,8 +287,7 @@ static void nothing_is_asked_while_redis_is_away(void **state) {
 }
 
 /* tw_close() waits for no other engine. A request under way at that moment is settled first. */
-static void an_engine_closes_with_a_question_under_way(void **state) {
-    (void)state;
+TEST(an_engine_closes_with_a_question_under_way) {
     struct rig rig;
     tw_family *family = open_minutes(&rig);
     assert_status(tw_acquire(family, tw_str("k"), 90, 100, NULL), TW_OK);
@@ -318,7 +308,6 @@ struct places {
 };
 
 static bool take_place(void *ctx, struct twi_cell *cell, uint64_t meta) {
-    (void)meta;
     struct places *places = ctx;
     bool *taken = &places->taken[twi_arena_line(places->arena, cell) % TWI_NOTES];
     places->count += !*taken;
@@ -336,8 +325,7 @@ static int64_t places_of(tw_engine *engine, tw_family *family) {
 }
 
 /* A slot serves window after window, each time for one counter: the first that comes near its limit there. */
-static void notes_are_given_back(void **state) {
-    (void)state;
+TEST(notes_are_given_back) {
     struct rig rig;
     tw_family *family = open_minutes(&rig);
     int64_t measured = 0;
@@ -366,8 +354,7 @@ static void notes_are_given_back(void **state) {
 }
 
 /* Goal: the parent's notes lead into memory that a forked child does not have, so the child drops them (E37). */
-static void a_forked_child_knows_of_no_counter_of_its_parent(void **state) {
-    (void)state;
+TEST(a_forked_child_knows_of_no_counter_of_its_parent) {
     if (test_misses_wiped_pages()) return;
     struct rig rig;
     tw_family *family = open_minutes(&rig);
@@ -398,8 +385,7 @@ static void *buy(void *ctx) {
 
 /* Goal: statistics are exact while threads get lines of their own, and while more threads get more lines. The lines end
  * with the family. Method: few threads first, then many, with turns meanwhile. */
-static void figures_are_exact_while_lines_are_made(void **state) {
-    (void)state;
+TEST(figures_are_exact_while_lines_are_made) {
     struct rig rig;
     rig_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -425,22 +411,4 @@ static void figures_are_exact_while_lines_are_made(void **state) {
     assert_i64_equal(test_stat_of(rig.engine, memory_bytes), 0);
     assert_i64_equal(test_stat_of(rig.engine, limit_admitted), BUYERS * CALLS / 2);
     rig_close(&rig);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_family_has_figures_of_its_own),
-        cmocka_unit_test(figures_are_exact_while_lines_are_made),
-        cmocka_unit_test(the_engine_keeps_the_figures_of_a_family_that_was_closed),
-        cmocka_unit_test(a_claim_that_is_put_back_was_not_admitted),
-        cmocka_unit_test(a_writer_may_end_the_text_at_any_piece),
-        cmocka_unit_test(what_was_passed_is_measured_when_the_window_is_over),
-        cmocka_unit_test(the_greatest_limit_that_was_named_counts),
-        cmocka_unit_test(a_total_that_does_not_come_is_not_waited_for_for_ever),
-        cmocka_unit_test(nothing_is_asked_while_redis_is_away),
-        cmocka_unit_test(an_engine_closes_with_a_question_under_way),
-        cmocka_unit_test(notes_are_given_back),
-        cmocka_unit_test(a_forked_child_knows_of_no_counter_of_its_parent),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,8 +20,7 @@ static tw_verdict acquire(tw_family *family, const char *key, int64_t n, int64_t
 
 /* ---- refunds ----------------------------------------------------------------------------------------------------- */
 
-static void what_is_refunded_can_be_taken_again(void **state) {
-    (void)state;
+RIG_TEST(what_is_refunded_can_be_taken_again) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_verdict verdict = acquire(family, "a", 10, 10, TW_OK);
     assert_status(tw_refund(family, tw_str("a"), 4, verdict.window_start_ms), TW_OK);
@@ -33,8 +32,7 @@ static void what_is_refunded_can_be_taken_again(void **state) {
 }
 
 /* Goal: trap L7. The next window never begins below 0. */
-static void a_window_that_is_over_takes_nothing_back(void **state) {
-    (void)state;
+RIG_TEST(a_window_that_is_over_takes_nothing_back) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_verdict verdict = acquire(family, "a", 10, 10, TW_OK);
     rig_pass(&rig, TW_MINUTE + 1);
@@ -47,8 +45,7 @@ static void a_window_that_is_over_takes_nothing_back(void **state) {
     assert_i64_equal(rig_get(family, "a"), 10);
 }
 
-static void a_count_does_not_go_below_0(void **state) {
-    (void)state;
+RIG_TEST(a_count_does_not_go_below_0) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_verdict verdict = acquire(family, "a", 3, 10, TW_OK);
     assert_status(tw_refund(family, tw_str("a"), 4, verdict.window_start_ms), TW_ERR_RANGE);
@@ -62,8 +59,7 @@ static void a_count_does_not_go_below_0(void **state) {
     assert_status(tw_refund(family, tw_str(""), 1, verdict.window_start_ms), TW_ERR_KEY);
 }
 
-static void a_life_that_is_over_takes_nothing_back(void **state) {
-    (void)state;
+RIG_TEST(a_life_that_is_over_takes_nothing_back) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     fake_clock_advance_ms(&rig.clock, 10000);
     tw_verdict first = acquire(family, "a", 5, 10, TW_OK);
@@ -81,8 +77,7 @@ static void a_life_that_is_over_takes_nothing_back(void **state) {
     assert_status(tw_refund(family, tw_str("a"), 1, INT64_MAX), TW_ERR_EARLY);
 }
 
-static void an_endless_limit_takes_back_what_its_verdict_names(void **state) {
-    (void)state;
+RIG_TEST(an_endless_limit_takes_back_what_its_verdict_names) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
     tw_verdict verdict = acquire(family, "a", 5, 5, TW_OK);
     rig_pass(&rig, 400 * TW_DAY);
@@ -102,8 +97,7 @@ static struct twi_cell *stripe(tw_family *family, const char *key, int64_t limit
     return place.cell;
 }
 
-static void slices_take_back_and_give_out_again(void **state) {
-    (void)state;
+RIG_TEST(slices_take_back_and_give_out_again) {
     rig.engine->stripes.log2 = 2;
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_verdict verdict = acquire(family, "a", 1, 1000, TW_OK);
@@ -132,8 +126,7 @@ static int64_t some(tw_family *family, const char *key, int64_t n_max, int64_t l
     return taken;
 }
 
-static void some_takes_what_is_left(void **state) {
-    (void)state;
+RIG_TEST(some_takes_what_is_left) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     assert_i64_equal(some(family, "a", 7, 10, TW_OK), 7);
     assert_i64_equal(some(family, "a", 7, 10, TW_OK), 3);
@@ -158,8 +151,7 @@ static tw_verdict all(const tw_claim *claims, size_t count, tw_status want) {
     return verdict;
 }
 
-static void all_claims_are_taken_or_none(void **state) {
-    (void)state;
+RIG_TEST(all_claims_are_taken_or_none) {
     tw_family *second = rig_family(&rig, "second", TW_WINDOW_ALIGNED, TW_SECOND),
               *day = rig_family(&rig, "day", TW_WINDOW_ALIGNED, TW_DAY);
     const tw_claim claims[] = {{day, tw_str("a"), 3, 10}, {second, tw_str("a"), 3, 5}};
@@ -184,8 +176,7 @@ static void all_claims_are_taken_or_none(void **state) {
 }
 
 /* Goal: claims that together can never be had are denied as one call for all their units is, whatever is used. */
-static void claims_that_can_never_be_had_say_so(void **state) {
-    (void)state;
+RIG_TEST(claims_that_can_never_be_had_say_so) {
     tw_family_options options = rig_options("rate", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.limit_shape = TW_SHAPE_GCRA;
     options.burst = 5;
@@ -206,8 +197,7 @@ static void claims_that_can_never_be_had_say_so(void **state) {
     (void)all(counted, 2, TW_OK); /* a count below 0 leaves room for more than the limit */
 }
 
-static void a_key_that_is_claimed_twice_is_charged_twice(void **state) {
-    (void)state;
+RIG_TEST(a_key_that_is_claimed_twice_is_charged_twice) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     const tw_claim claims[] = {{family, tw_str("a"), 4, 10}, {family, tw_str("a"), 3, 5}};
     (void)all(claims, 2, TW_OK); /* 3 under 5, then 4 more under 10 */
@@ -224,8 +214,7 @@ static void a_key_that_is_claimed_twice_is_charged_twice(void **state) {
     assert_i64_equal(rig_get(family, "b"), 8);
 }
 
-static void a_wrong_claim_takes_nothing_of_the_others(void **state) {
-    (void)state;
+RIG_TEST(a_wrong_claim_takes_nothing_of_the_others) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_claim claims[TW_CLAIMS_MAX + 1];
     for (size_t i = 0; i < TW_CLAIMS_MAX + 1; i++) claims[i] = (tw_claim){family, tw_str("a"), 1, 100};
@@ -261,8 +250,7 @@ static void *claim_pairs(void *ctx) {
     return NULL;
 }
 
-static void claims_in_either_order_leave_nothing_half_taken(void **state) {
-    (void)state;
+RIG_TEST(claims_in_either_order_leave_nothing_half_taken) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
     struct pair pairs[4];
     pthread_t threads[4];
@@ -283,8 +271,7 @@ static void claims_in_either_order_leave_nothing_half_taken(void **state) {
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
-static void a_host_driven_engine_does_not_wait(void **state) {
-    (void)state;
+RIG_TEST(a_host_driven_engine_does_not_wait) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_verdict verdict;
     memset(&verdict, 0x55, sizeof verdict);
@@ -315,8 +302,7 @@ static void *refund_later(void *ctx) {
     return NULL;
 }
 
-static void who_waits_is_woken_by_a_refund(void **state) {
-    (void)state;
+TEST(who_waits_is_woken_by_a_refund) {
     tw_engine *engine = open_real();
     tw_family *family = family_in(engine, TW_WINDOW_FOREVER, 0);
     pthread_t thread;
@@ -331,8 +317,7 @@ static void who_waits_is_woken_by_a_refund(void **state) {
     assert_status(tw_close(engine, 1000), TW_OK);
 }
 
-static void who_waits_gets_the_next_window_or_is_denied_in_time(void **state) {
-    (void)state;
+TEST(who_waits_gets_the_next_window_or_is_denied_in_time) {
     tw_engine *engine = open_real();
     tw_family *family = family_in(engine, TW_WINDOW_FROM_FIRST, TW_SECOND);
     (void)acquire(family, "a", 10, 10, TW_OK);
@@ -344,25 +329,4 @@ static void who_waits_gets_the_next_window_or_is_denied_in_time(void **state) {
     assert_status(tw_stop(engine), TW_OK);
     assert_status(tw_acquire_wait(family, tw_str("a"), 1, 10, 20000, &verdict), TW_ERR_CLOSED);
     assert_status(tw_close(engine, 1000), TW_OK);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(what_is_refunded_can_be_taken_again),
-        RIG_TEST(a_window_that_is_over_takes_nothing_back),
-        RIG_TEST(a_count_does_not_go_below_0),
-        RIG_TEST(a_life_that_is_over_takes_nothing_back),
-        RIG_TEST(an_endless_limit_takes_back_what_its_verdict_names),
-        RIG_TEST(slices_take_back_and_give_out_again),
-        RIG_TEST(some_takes_what_is_left),
-        RIG_TEST(all_claims_are_taken_or_none),
-        RIG_TEST(claims_that_can_never_be_had_say_so),
-        RIG_TEST(a_key_that_is_claimed_twice_is_charged_twice),
-        RIG_TEST(a_wrong_claim_takes_nothing_of_the_others),
-        RIG_TEST(claims_in_either_order_leave_nothing_half_taken),
-        RIG_TEST(a_host_driven_engine_does_not_wait),
-        cmocka_unit_test(who_waits_is_woken_by_a_refund),
-        cmocka_unit_test(who_waits_gets_the_next_window_or_is_denied_in_time),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

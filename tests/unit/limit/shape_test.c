@@ -25,8 +25,7 @@ static tw_verdict acquire(tw_family *family, const char *key, int64_t n, int64_t
 
 /* ---- sliding ----------------------------------------------------------------------------------------------------- */
 
-static void the_window_before_fades(void **state) {
-    (void)state;
+RIG_TEST(the_window_before_fades) {
     tw_family *family = shaped(TW_SHAPE_SLIDING, TW_MINUTE, 0);
     (void)acquire(family, "a", 90, 100, TW_OK);
     rig_pass(&rig, TW_MINUTE);
@@ -52,8 +51,7 @@ static void the_window_before_fades(void **state) {
 }
 
 /* Goal: a refund in this window counts. The previous window is over, and the taken units from it stays. */
-static void a_sliding_window_takes_back_until_it_ends(void **state) {
-    (void)state;
+RIG_TEST(a_sliding_window_takes_back_until_it_ends) {
     tw_family *family = shaped(TW_SHAPE_SLIDING, TW_MINUTE, 0);
     tw_verdict verdict = acquire(family, "a", 100, 100, TW_OK);
     assert_status(tw_refund(family, tw_str("a"), 40, verdict.window_start_ms), TW_OK);
@@ -63,8 +61,7 @@ static void a_sliding_window_takes_back_until_it_ends(void **state) {
     (void)acquire(family, "a", 1, 100, TW_DENIED);
 }
 
-static void a_sliding_limit_may_change_and_months_have_their_own_length(void **state) {
-    (void)state;
+RIG_TEST(a_sliding_limit_may_change_and_months_have_their_own_length) {
     tw_family_options options = rig_options("months", TW_WINDOW_MONTH, 0);
     options.limit_shape = TW_SHAPE_SLIDING;
     tw_family *family = rig_family_of(&rig, &options);
@@ -80,8 +77,7 @@ static void a_sliding_limit_may_change_and_months_have_their_own_length(void **s
 
 /* ---- GCRA -------------------------------------------------------------------------------------------------------- */
 
-static void a_bucket_empties_evenly(void **state) {
-    (void)state;
+RIG_TEST(a_bucket_empties_evenly) {
     tw_family *family = shaped(TW_SHAPE_GCRA, TW_MINUTE, 0);
     rig_pass(&rig, 1000);
     tw_verdict verdict = acquire(family, "a", 60, 60, TW_OK);
@@ -106,8 +102,7 @@ static void a_bucket_empties_evenly(void **state) {
     (void)acquire(family, "a", 30, 60, TW_OK);
 }
 
-static void a_burst_is_smaller_than_the_limit(void **state) {
-    (void)state;
+RIG_TEST(a_burst_is_smaller_than_the_limit) {
     tw_family *family = shaped(TW_SHAPE_GCRA, TW_SECOND, 3);
     for (int i = 0; i < 3; i++) (void)acquire(family, "a", 1, 10, TW_OK);
     tw_verdict verdict = acquire(family, "a", 1, 10, TW_DENIED);
@@ -125,8 +120,7 @@ static void a_burst_is_smaller_than_the_limit(void **state) {
     assert_i64_equal(taken, 3);
 }
 
-static void words_of_a_bucket_are_no_counts(void **state) {
-    (void)state;
+RIG_TEST(words_of_a_bucket_are_no_counts) {
     tw_family *family = shaped(TW_SHAPE_GCRA, TW_SECOND, 0);
     tw_key key = tw_str("a"), keys[40];
     tw_pin *pin;
@@ -151,8 +145,7 @@ static void words_of_a_bucket_are_no_counts(void **state) {
     (void)acquire(family, "", 1, 10, TW_ERR_KEY);
 }
 
-static void a_bucket_put_back_by_others_denial_is_whole(void **state) {
-    (void)state;
+RIG_TEST(a_bucket_put_back_by_others_denial_is_whole) {
     tw_family *family = shaped(TW_SHAPE_GCRA, TW_SECOND, 0);
     const tw_claim claims[] = {
         {family, tw_str("a"), 5, 10}, {family, tw_str("a"), 5, 10}, {family, tw_str("a"), 5, 10}};
@@ -162,8 +155,7 @@ static void a_bucket_put_back_by_others_denial_is_whole(void **state) {
     assert_i64_equal(acquire(family, "a", 0, 10, TW_OK).used, 10);
 }
 
-static void shapes_say_what_they_do_not_go_with(void **state) {
-    (void)state;
+RIG_TEST(shapes_say_what_they_do_not_go_with) {
     const struct {
         uint32_t shape, window;
         int64_t history_ms, burst;
@@ -232,8 +224,7 @@ static int64_t take_by_threads(tw_family *family, int64_t limit) {
 
 /* Goal: exactly the limit is admitted, for each shape, with more threads than cores, and with a count from the previous
  * window. */
-static void threads_get_exactly_the_limit(void **state) {
-    (void)state;
+RIG_TEST(threads_get_exactly_the_limit) {
     const int64_t limits[] = {1, 7, 1000, 200000};
     for (uint32_t shape = TW_SHAPE_SLIDING; shape <= TW_SHAPE_GCRA; shape++)
         for (size_t i = 0; i < 4; i++) {
@@ -246,19 +237,4 @@ static void threads_get_exactly_the_limit(void **state) {
             rig_pass(&rig, 30000);
             for (int turns = 0; turns < 100 && tw_family_find(rig.engine, "f") != NULL; turns++) rig_turn(&rig);
         }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(the_window_before_fades),
-        RIG_TEST(a_sliding_window_takes_back_until_it_ends),
-        RIG_TEST(a_sliding_limit_may_change_and_months_have_their_own_length),
-        RIG_TEST(a_bucket_empties_evenly),
-        RIG_TEST(a_burst_is_smaller_than_the_limit),
-        RIG_TEST(words_of_a_bucket_are_no_counts),
-        RIG_TEST(a_bucket_put_back_by_others_denial_is_whole),
-        RIG_TEST(shapes_say_what_they_do_not_go_with),
-        RIG_TEST(threads_get_exactly_the_limit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

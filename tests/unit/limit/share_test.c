@@ -30,8 +30,7 @@ static tw_family *open_family(struct rig *rig, uint32_t on_outage) {
 
 /* Goal: the share is limit / live while the total is unknown, and while the key is new. Afterwards it is a share of
  * what remains, at least one call. */
-static void an_engine_spends_no_more_than_its_share(void **state) {
-    (void)state;
+TEST(an_engine_spends_no_more_than_its_share) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = open_family(&rig, TW_OUTAGE_LOCAL);
@@ -64,8 +63,7 @@ static void tell_total(int64_t total) {
 /* Goal: engines that begin a key together, and spend it as fast as they can, do not pass its limit. Each has a share of
  * the whole until the others have surely reported what they spent, whatever an earlier total leaves (R13). An engine
  * that is alone with the key gets a little more with each total. Method: one of four engines, with the first reply. */
-static void a_new_key_is_spent_by_shares_of_the_whole(void **state) {
-    (void)state;
+TEST(a_new_key_is_spent_by_shares_of_the_whole) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = open_family(&rig, TW_OUTAGE_LOCAL);
@@ -86,8 +84,7 @@ static void a_new_key_is_spent_by_shares_of_the_whole(void **state) {
 }
 
 /* Goal: a small limit is not held back. An engine that is alone with the key spends as ever. */
-static void of_a_small_limit_one_goes_on_at_each_total(void **state) {
-    (void)state;
+TEST(of_a_small_limit_one_goes_on_at_each_total) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = open_family(&rig, TW_OUTAGE_LOCAL);
@@ -102,8 +99,7 @@ static void of_a_small_limit_one_goes_on_at_each_total(void **state) {
 
 /* Goal: one missing reply is no reason to spend the others' share. TW_OUTAGE_LOCAL begins a second later, if there are
  * others. */
-static void a_brief_outage_leaves_shares(void **state) {
-    (void)state;
+TEST(a_brief_outage_leaves_shares) {
     for (uint32_t live = 1; live <= 4; live += 3) {
         struct rig rig;
         hand_open(&rig);
@@ -122,8 +118,7 @@ static void a_brief_outage_leaves_shares(void **state) {
 
 /* Goal: each policy decides as docs/LIMITS.md says, for both shapes that count, for calls above the whole limit, and
  * for new keys. */
-static void each_policy_decides_while_redis_is_away(void **state) {
-    (void)state;
+TEST(each_policy_decides_while_redis_is_away) {
     for (uint32_t i = 0; i < 8; i++) {
         struct rig rig;
         uint32_t policy = i % 4;
@@ -192,8 +187,7 @@ static void look_at_ring(struct both *both) {
 /* Goal: a call of a known key takes a fast path (acquire_fast.h). Its result equals the complete decision, in every
  * field of the verdict and in the requests to Redis. Method: two keys of one history, one of them always decided
  * completely. */
-static void the_short_way_is_the_long_one(void **state) {
-    (void)state;
+TEST(the_short_way_is_the_long_one) {
     enum { STEPS = 40000 };
     struct both both = {.pairs = 0};
     struct test_prng prng;
@@ -246,8 +240,7 @@ static void tell(int64_t start_ms, int64_t total) {
 
 /* Goal: the others' count in the previous window weighs as soon as Redis reports it. Until two intervals after its end
  * each call requests it again, and the bound is not known, however fast the others counted. */
-static void the_total_before_is_asked_for_until_it_is_settled(void **state) {
-    (void)state;
+TEST(the_total_before_is_asked_for_until_it_is_settled) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = shaped_family(&rig, TW_SHAPE_SLIDING, TW_OUTAGE_LOCAL);
@@ -286,8 +279,7 @@ static void the_total_before_is_asked_for_until_it_is_settled(void **state) {
 
 /* Goal: an engine that has just begun decides on a share of the limit until it knows the previous window's count. It
  * requests that count at once. */
-static void an_unknown_window_before_leaves_a_share(void **state) {
-    (void)state;
+TEST(an_unknown_window_before_leaves_a_share) {
     struct rig rig;
     struct twi_item items[TWI_NEAR_LIMIT_MAX];
     hand_open(&rig);
@@ -322,8 +314,7 @@ static void an_unknown_window_before_leaves_a_share(void **state) {
 
 /* Goal: the previous window may have more than a limit that was lowered since, or more than one engine knew of. Then
  * every call is denied, one for no units, too, and the numbers of the verdict are right. */
-static void the_window_before_may_have_more_than_the_limit(void **state) {
-    (void)state;
+TEST(the_window_before_may_have_more_than_the_limit) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = shaped_family(&rig, TW_SHAPE_SLIDING, TW_OUTAGE_LOCAL);
@@ -347,8 +338,7 @@ static void the_window_before_may_have_more_than_the_limit(void **state) {
 
 /* Goal: however many keys Redis refuses, other keys are sent at once near their limits, and the refused ones are not
  * (R6). */
-static void refused_keys_hold_no_other_up_near_its_limit(void **state) {
-    (void)state;
+TEST(refused_keys_hold_no_other_up_near_its_limit) {
     struct rig rig;
     struct twi_item items[TWI_NEAR_LIMIT_MAX];
     char key[16];
@@ -384,20 +374,4 @@ static void refused_keys_hold_no_other_up_near_its_limit(void **state) {
     }
     assert_true(count >= 3);
     hand_close(&rig);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_engine_spends_no_more_than_its_share),
-        cmocka_unit_test(a_new_key_is_spent_by_shares_of_the_whole),
-        cmocka_unit_test(of_a_small_limit_one_goes_on_at_each_total),
-        cmocka_unit_test(a_brief_outage_leaves_shares),
-        cmocka_unit_test(each_policy_decides_while_redis_is_away),
-        cmocka_unit_test(the_short_way_is_the_long_one),
-        cmocka_unit_test(the_total_before_is_asked_for_until_it_is_settled),
-        cmocka_unit_test(the_window_before_may_have_more_than_the_limit),
-        cmocka_unit_test(refused_keys_hold_no_other_up_near_its_limit),
-        cmocka_unit_test(an_unknown_window_before_leaves_a_share),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,8 +54,7 @@ static tw_family *sale(const char *name, int64_t limit) {
 
 /* Goal: E35. Other threads sell what lies in the slices of threads that do not come back. After that a denied call only
  * loads. Method: one thread buys everything, one by one; after the first denial no bit of the counter changes. */
-static void trap_e35_slices_strand_nothing(void **state) {
-    (void)state;
+RIG_TEST(trap_e35_slices_strand_nothing) {
     tw_family *family = sale("f", 1000);
     int64_t used = 1;
     for (int i = 1; i < 1000; i++) {
@@ -87,8 +86,7 @@ static void trap_e35_slices_strand_nothing(void **state) {
 }
 
 /* Goal: a call that no single slice can serve is admitted if the whole can, and denied if not. */
-static void more_than_a_slice_holds_is_taken_of_the_whole(void **state) {
-    (void)state;
+RIG_TEST(more_than_a_slice_holds_is_taken_of_the_whole) {
     tw_family *family = sale("f", 1001); /* 1000 left, 8 slices or more */
     tw_verdict verdict = acquire(family, 1001, 1001, TW_DENIED);
     assert_i64_equal(verdict.used, 1);
@@ -100,8 +98,7 @@ static void more_than_a_slice_holds_is_taken_of_the_whole(void **state) {
     assert_i64_equal(rig_get(family, "stock"), 1001);
 }
 
-static void the_limit_of_the_call_decides_on_slices_too(void **state) {
-    (void)state;
+RIG_TEST(the_limit_of_the_call_decides_on_slices_too) {
     tw_family *family = sale("lower", 1000);
     for (int i = 0; i < 99; i++) (void)acquire(family, 1, 1000, TW_OK);
     tw_verdict verdict = acquire(family, 1, 100, TW_DENIED);
@@ -119,8 +116,7 @@ static void the_limit_of_the_call_decides_on_slices_too(void **state) {
 }
 
 /* Goal: what is given back can be taken again. What is added counts against the limit. */
-static void adds_and_refunds_count(void **state) {
-    (void)state;
+RIG_TEST(adds_and_refunds_count) {
     tw_family *family = sale("refund", 1000);
     for (int i = 1; i < 500; i++) (void)acquire(family, 1, 1000, TW_OK);
     assert_status(tw_add(family, tw_str("stock"), -100, NULL), TW_OK);
@@ -145,8 +141,7 @@ static void adds_and_refunds_count(void **state) {
     (void)acquire(family, 1, 1000, TW_DENIED);
 }
 
-static void looking_changes_nothing(void **state) {
-    (void)state;
+RIG_TEST(looking_changes_nothing) {
     tw_family *family = sale("f", 1000);
     for (int i = 1; i < 700; i++) (void)acquire(family, 1, 1000, TW_OK);
     tw_verdict verdict = acquire(family, 0, 1000, TW_OK);
@@ -159,8 +154,7 @@ static void looking_changes_nothing(void **state) {
     assert_i64_equal(test_stat_of(rig.engine, increments), 700);
 }
 
-static void little_is_not_cut(void **state) {
-    (void)state;
+RIG_TEST(little_is_not_cut) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     (void)acquire(family, 1, 20, TW_OK);
     assert_false(cut(family, 20));
@@ -176,8 +170,7 @@ static void little_is_not_cut(void **state) {
 }
 
 /* Goal: a counter with stripes for adds decides exactly when a limit is applied to it. */
-static void a_striped_counter_may_be_limited(void **state) {
-    (void)state;
+RIG_TEST(a_striped_counter_may_be_limited) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     assert_status(tw_add(family, tw_str("stock"), 10, NULL), TW_OK);
     assert_true(cut(family, TWI_NO_LIMIT));
@@ -192,8 +185,7 @@ static void a_striped_counter_may_be_limited(void **state) {
     (void)acquire(family, 1, 64, TW_OK);
 }
 
-static void limits_near_the_edge_of_their_range_are_kept(void **state) {
-    (void)state;
+RIG_TEST(limits_near_the_edge_of_their_range_are_kept) {
     tw_family *family = sale("f", TW_DELTA_MAX);
     (void)acquire(family, TW_DELTA_MAX - 1, TW_DELTA_MAX, TW_OK);
     (void)acquire(family, 1, TW_DELTA_MAX, TW_DENIED);
@@ -216,8 +208,7 @@ static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t en
 }
 
 /* Goal: the final count is the sold units, and the next window sells again. */
-static void slices_end_with_their_window(void **state) {
-    (void)state;
+RIG_TEST(slices_end_with_their_window) {
     struct closing closing = {0};
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.on_window_closed = on_closed;
@@ -236,8 +227,7 @@ static void slices_end_with_their_window(void **state) {
 
 /* Goal: soft mode decides by the view. Once the counts of others are known, slices that were cut earlier are not
  * used. */
-static void slices_give_way_to_what_redis_tells(void **state) {
-    (void)state;
+HAND_TEST(slices_give_way_to_what_redis_tells) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     twi_port_live_engines(rig.engine, 0); /* the number of engines is unknown */
     (void)acquire(family, 1, 1000, TW_OK);
@@ -287,8 +277,7 @@ static void *buy(void *ctx) {
 /* Goal: E36 on slices. Exactly the limit is admitted, to takes of different size, with refunds, while slices are cut
  * under the buyers. Method: four buyers, of 1, 2, 3 and 1 per call. Each gives up when it is denied; the last unit can
  * always be had. */
-static void trap_e36_exactly_the_limit_is_admitted_on_slices(void **state) {
-    (void)state;
+RIG_TEST(trap_e36_exactly_the_limit_is_admitted_on_slices) {
     for (int round = 0; round < 10; round++) {
         char name[16];
         snprintf(name, sizeof name, "sale%d", round);
@@ -313,8 +302,7 @@ static void trap_e36_exactly_the_limit_is_admitted_on_slices(void **state) {
 }
 
 /* Goal: lost compare-and-swaps lead to slices, if they come soon after one another. */
-static void contended_limits_ask_for_slices(void **state) {
-    (void)state;
+RIG_TEST(contended_limits_ask_for_slices) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     (void)acquire(family, 1, 5000, TW_OK);
     struct twi_place place = place_of(family);
@@ -329,22 +317,4 @@ static void contended_limits_ask_for_slices(void **state) {
     rig_turn(&rig);
     assert_non_null(slices_of(family));
     assert_i64_equal(slices_of(family)->limit, 5000);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(trap_e35_slices_strand_nothing),
-        RIG_TEST(more_than_a_slice_holds_is_taken_of_the_whole),
-        RIG_TEST(the_limit_of_the_call_decides_on_slices_too),
-        RIG_TEST(adds_and_refunds_count),
-        RIG_TEST(looking_changes_nothing),
-        RIG_TEST(little_is_not_cut),
-        RIG_TEST(a_striped_counter_may_be_limited),
-        RIG_TEST(limits_near_the_edge_of_their_range_are_kept),
-        RIG_TEST(slices_end_with_their_window),
-        HAND_TEST(slices_give_way_to_what_redis_tells),
-        RIG_TEST(trap_e36_exactly_the_limit_is_admitted_on_slices),
-        RIG_TEST(contended_limits_ask_for_slices),
-    };
-    return cmocka_run_group_tests_name("slice", tests, NULL, NULL);
 }

@@ -35,8 +35,7 @@ static tw_status take(tw_family *family, int64_t n, int64_t limit, tw_verdict *v
 }
 
 /* All of the limit in the last moment of a sub-window, and then as much as there is. */
-static void a_burst_passes_the_limit_by_its_part_at_most(void **state) {
-    (void)state;
+RIG_TEST(a_burst_passes_the_limit_by_its_part_at_most) {
     static const uint32_t parts[] = {1, 2, 6, 10, 60, 64};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         char name[16];
@@ -60,8 +59,7 @@ static void a_burst_passes_the_limit_by_its_part_at_most(void **state) {
 }
 
 /* Goal: an even flow gets all of the limit, however many sub-windows there are. */
-static void an_even_flow_gets_all_of_the_limit(void **state) {
-    (void)state;
+RIG_TEST(an_even_flow_gets_all_of_the_limit) {
     static const uint32_t parts[] = {1, 7, 20};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         char name[16];
@@ -78,8 +76,7 @@ static void an_even_flow_gets_all_of_the_limit(void **state) {
 
 /* Goal: at every moment |used - truth| <= error_bound, the limit is passed by no more than its part, and who waits for
  * retry_after_ms alone is admitted then, and not a millisecond before. */
-static void random_calls_stay_within_their_bounds(void **state) {
-    (void)state;
+RIG_TEST(random_calls_stay_within_their_bounds) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     for (uint32_t run = 0; run < 24; run++) {
@@ -116,8 +113,7 @@ static void random_calls_stay_within_their_bounds(void **state) {
     }
 }
 
-static void sub_windows_are_the_windows_of_the_family(void **state) {
-    (void)state;
+RIG_TEST(sub_windows_are_the_windows_of_the_family) {
     tw_family *family = sliding("f", TW_MINUTE, 6);
     tw_verdict verdict;
     assert_status(take(family, 3, 10, &verdict), TW_OK);
@@ -144,8 +140,7 @@ static void refuse(tw_family_options options, const char *begins) {
     assert_memory_equal(error, begins, strlen(begins));
 }
 
-static void sub_windows_say_what_they_do_not_go_with(void **state) {
-    (void)state;
+RIG_TEST(sub_windows_say_what_they_do_not_go_with) {
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.sub_windows = 2;
     refuse(options, "sub_windows: belongs to TW_SHAPE_SLIDING");
@@ -169,13 +164,4 @@ static void sub_windows_say_what_they_do_not_go_with(void **state) {
     assert_memory_equal(tw_error_text(), "sub_windows", 11);
     options.sub_windows = 4;
     assert_status(tw_family_set(family, &options), TW_OK);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_burst_passes_the_limit_by_its_part_at_most), RIG_TEST(an_even_flow_gets_all_of_the_limit),
-        RIG_TEST(random_calls_stay_within_their_bounds),        RIG_TEST(sub_windows_are_the_windows_of_the_family),
-        RIG_TEST(sub_windows_say_what_they_do_not_go_with),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,8 +7,7 @@
 /* Goal: memory given back in large pieces serves small ones when nothing fresh is left, zeroed and without overlap.
  * Method: take everything as segments, give one back, take it again line by line and write each line in full; count the
  * lines. */
-static void what_was_given_back_in_large_pieces_serves_small_ones(void **state) {
-    (void)state;
+TEST(what_was_given_back_in_large_pieces_serves_small_ones) {
     static struct twi_arena arena;
     assert_true(twi_arena_make(&arena, 1 << 20));
     uint32_t line, last = 0, taken = 0;
@@ -25,9 +24,4 @@ static void what_was_given_back_in_large_pieces_serves_small_ones(void **state) 
     assert_int_equal(taken, TWI_SEGMENT_LINES);
     assert_int_equal(twi_arena_bytes_used(&arena), twi_arena_bytes_committed(&arena));
     twi_arena_unmake(&arena);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_was_given_back_in_large_pieces_serves_small_ones)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,8 +14,7 @@ static const uint32_t sizes[] = {1,   2,   3,   4,   5,   6,    7,    8,    12, 
                                  383, 512, 513, 768, 769, 1024, 1025, 2048, 2049, 5000};
 #define SIZES (sizeof sizes / sizeof *sizes)
 
-static void sizes_are_rounded_up_by_a_third_at_most_and_once(void **state) {
-    (void)state;
+TEST(sizes_are_rounded_up_by_a_third_at_most_and_once) {
     for (uint32_t lines = 1; lines <= 1024; lines++) {
         uint32_t round = twi_arena_round(lines);
         assert_true(round >= lines && round <= lines + lines / 2 + 1);
@@ -80,20 +79,17 @@ static void check_pieces(bool is_shared) {
     twi_arena_unmake(&arena);
 }
 
-static void pieces_are_apart_zeroed_and_accounted_for(void **state) {
-    (void)state;
+TEST(pieces_are_apart_zeroed_and_accounted_for) {
     check_pieces(false);
 }
 
 /* Goal: the same in shared memory, where the pages of large pieces are given back in another way. */
-static void shared_pieces_are_apart_zeroed_and_accounted_for(void **state) {
-    (void)state;
+TEST(shared_pieces_are_apart_zeroed_and_accounted_for) {
     if (test_misses_wiped_pages()) return;
     check_pieces(true);
 }
 
-static void a_line_and_an_address_name_each_other(void **state) {
-    (void)state;
+TEST(a_line_and_an_address_name_each_other) {
     static struct twi_arena arena;
     assert_true(twi_arena_make(&arena, MIB));
     for (int i = 0; i < 100; i++) {
@@ -104,8 +100,7 @@ static void a_line_and_an_address_name_each_other(void **state) {
     twi_arena_unmake(&arena);
 }
 
-static void a_full_arena_says_so_and_goes_on_when_something_comes_back(void **state) {
-    (void)state;
+TEST(a_full_arena_says_so_and_goes_on_when_something_comes_back) {
     for (size_t i = 0; i < SIZES; i++) {
         static struct twi_arena arena;
         assert_true(twi_arena_make(&arena, 4 * MIB));
@@ -128,8 +123,7 @@ static void a_full_arena_says_so_and_goes_on_when_something_comes_back(void **st
 
 /* Goal: an arena that was full of large pieces, all given back, serves small ones, to the last line.
  * Method: fill with one size, give all back, fill with a smaller one: most of the memory must be found. */
-static void what_was_one_size_serves_smaller_ones(void **state) {
-    (void)state;
+TEST(what_was_one_size_serves_smaller_ones) {
     static uint32_t lines[100000];
     for (size_t large = 0; large < SIZES; large++) {
         for (size_t small = 0; small < large; small++) {
@@ -152,8 +146,7 @@ static void what_was_one_size_serves_smaller_ones(void **state) {
     }
 }
 
-static void stock_lies_ready_and_is_bounded(void **state) {
-    (void)state;
+TEST(stock_lies_ready_and_is_bounded) {
     static struct twi_arena arena;
     assert_true(twi_arena_make(&arena, 4 * MIB));
     uint32_t work = 3 * TWI_SEGMENT_LINES - 1;
@@ -206,8 +199,7 @@ static void *take_and_give(void *ctx) {
     return NULL;
 }
 
-static void threads_never_hold_the_same_piece(void **state) {
-    (void)state;
+TEST(threads_never_hold_the_same_piece) {
     static struct twi_arena arena;
     assert_true(twi_arena_make(&arena, 4 * MIB)); /* tight: they take from each other's pieces */
     struct taker takers[4];
@@ -223,8 +215,7 @@ static void threads_never_hold_the_same_piece(void **state) {
 
 /* Goal: processes that share an arena never hold the same piece either, and what one of them gives back all can take.
  * Method: the arena's own words are shared, too, as they are in an engine. */
-static void processes_never_hold_the_same_piece(void **state) {
-    (void)state;
+TEST(processes_never_hold_the_same_piece) {
     struct twi_arena *arena = mmap(NULL, sizeof *arena, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(arena != MAP_FAILED);
     assert_true(twi_arena_make_shared(arena, 4 * MIB)); /* tight: they take from each other's pieces */
@@ -249,19 +240,4 @@ static void processes_never_hold_the_same_piece(void **state) {
     check_filled(arena, line, 20 * 1024, 0);
     twi_arena_unmake(arena);
     munmap(arena, sizeof *arena);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_are_rounded_up_by_a_third_at_most_and_once),
-        cmocka_unit_test(pieces_are_apart_zeroed_and_accounted_for),
-        cmocka_unit_test(shared_pieces_are_apart_zeroed_and_accounted_for),
-        cmocka_unit_test(a_line_and_an_address_name_each_other),
-        cmocka_unit_test(a_full_arena_says_so_and_goes_on_when_something_comes_back),
-        cmocka_unit_test(what_was_one_size_serves_smaller_ones),
-        cmocka_unit_test(stock_lies_ready_and_is_bounded),
-        cmocka_unit_test(threads_never_hold_the_same_piece),
-        cmocka_unit_test(processes_never_hold_the_same_piece),
-    };
-    return cmocka_run_group_tests_name("arena", tests, NULL, NULL);
 }

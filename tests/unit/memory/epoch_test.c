@@ -44,8 +44,7 @@ static void player_end(struct player *player) {
     pthread_barrier_destroy(&player->step);
 }
 
-static void without_sections_every_stamp_is_reached_at_once(void **state) {
-    (void)state;
+TEST(without_sections_every_stamp_is_reached_at_once) {
     for (int i = 0; i < 100; i++) {
         uint64_t stamp = twi_epoch_stamp();
         assert_true(stamp < twi_epoch_reached());
@@ -101,8 +100,7 @@ static void *live_without_barriers(void *ctx) {
 
 /* Goal: if the kernel refuses the barrier, no stamp is reached, so no memory is reused under a reader; one log line
  * says so. */
-static void a_barrier_that_is_refused_reaches_nothing(void **state) {
-    (void)state;
+TEST(a_barrier_that_is_refused_reaches_nothing) {
     struct refused refused = {0};
     pthread_t thread;
     assert_non_null(twi_thread_here());
@@ -125,8 +123,7 @@ static void a_barrier_that_is_refused_reaches_nothing(void **state) {
     assert_int_equal(twi_epoch_refusal(), 0);
 }
 
-static void a_stamp_is_reached_when_the_sections_of_before_have_ended(void **state) {
-    (void)state;
+TEST(a_stamp_is_reached_when_the_sections_of_before_have_ended) {
     struct player player;
     player_begin(&player);
     for (int i = 0; i < 20; i++) {
@@ -142,8 +139,7 @@ static void a_stamp_is_reached_when_the_sections_of_before_have_ended(void **sta
     player_end(&player);
 }
 
-static void a_section_entered_later_holds_up_nothing_older(void **state) {
-    (void)state;
+TEST(a_section_entered_later_holds_up_nothing_older) {
     struct player one, two;
     player_begin(&one);
     player_begin(&two);
@@ -161,8 +157,7 @@ static void a_section_entered_later_holds_up_nothing_older(void **state) {
     player_end(&two);
 }
 
-static void sections_nest(void **state) {
-    (void)state;
+TEST(sections_nest) {
     struct twi_thread *self = twi_thread_here();
     twi_section_enter(self);
     uint64_t stamp = twi_epoch_stamp();
@@ -183,8 +178,7 @@ static void *register_and_exit_inside(void *ctx) {
 }
 
 /* Goal: a thread that exits inside a section leaves it, and its record serves the next thread. */
-static void a_thread_that_exits_gives_its_record_back(void **state) {
-    (void)state;
+TEST(a_thread_that_exits_gives_its_record_back) {
     struct twi_thread *first = NULL;
     if (test_misses_robust_lists()) return;
     for (int i = 0; i < 100; i++) {
@@ -198,8 +192,7 @@ static void a_thread_that_exits_gives_its_record_back(void **state) {
     }
 }
 
-static void records_of_living_threads_are_their_own(void **state) {
-    (void)state;
+TEST(records_of_living_threads_are_their_own) {
     struct player players[20];
     for (int i = 0; i < 20; i++) player_begin(&players[i]);
     for (int i = 0; i < 20; i++) player_step(&players[i]);
@@ -234,8 +227,7 @@ static void *read_published(void *ctx) {
 
 /* Goal: no section that found a piece sees it reused, because it is reused only after its stamp is reached.
  * Method: readers look at the published piece; the writer replaces it, and spoils the old one as soon as it may. */
-static void no_section_sees_memory_that_was_reused(void **state) {
-    (void)state;
+TEST(no_section_sees_memory_that_was_reused) {
     static _Atomic uint64_t words[2];
     static struct shared shared;
     atomic_store(&words[0], 1);
@@ -254,18 +246,4 @@ static void no_section_sees_memory_that_was_reused(void **state) {
     atomic_store(&shared.over, true);
     for (int i = 0; i < 2; i++) pthread_join(readers[i], NULL);
     assert_i64_equal(atomic_load(&shared.bad), 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_sections_every_stamp_is_reached_at_once),
-        cmocka_unit_test(a_barrier_that_is_refused_reaches_nothing),
-        cmocka_unit_test(a_stamp_is_reached_when_the_sections_of_before_have_ended),
-        cmocka_unit_test(a_section_entered_later_holds_up_nothing_older),
-        cmocka_unit_test(sections_nest),
-        cmocka_unit_test(a_thread_that_exits_gives_its_record_back),
-        cmocka_unit_test(records_of_living_threads_are_their_own),
-        cmocka_unit_test(no_section_sees_memory_that_was_reused),
-    };
-    return cmocka_run_group_tests_name("reclaim", tests, NULL, NULL);
 }

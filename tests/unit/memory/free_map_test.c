@@ -27,8 +27,7 @@ static const uint32_t all_sizes[] = {1,  2,   3,   4,   6,   8,   12,  16,   24,
 /* Goal: an arena that was filled with one size, emptied, filled with another and emptied has as much room for any third
  * size as a fresh arena. No count is lost to remainders, and nothing stays with its former size.
  * Method: all pairs of sizes before; after each pair, single lines, 64 lines, 1024, and one piece that is all of it. */
-static void no_history_of_sizes_takes_anything_away(void **state) {
-    (void)state;
+TEST(no_history_of_sizes_takes_anything_away) {
     static struct twi_arena arena;
     assert_true(twi_arena_make(&arena, 2 * MIB));
     for (size_t first = 0; first < SIZES; first++) {
@@ -54,8 +53,7 @@ static void no_history_of_sizes_takes_anything_away(void **state) {
 
 /* Goal: while pieces are out, every free line can be taken: no remainder is lost.
  * Method: random takes and gives of all sizes; now and then the rest is taken line by line and counted. */
-static void every_free_line_can_be_had_while_others_are_out(void **state) {
-    (void)state;
+TEST(every_free_line_can_be_had_while_others_are_out) {
     enum { PIECES = 400 };
     static uint32_t line[PIECES], lines[PIECES];
     static struct twi_arena arena;
@@ -89,8 +87,7 @@ static void every_free_line_can_be_had_while_others_are_out(void **state) {
 }
 
 /* Goal: a piece of many segments is found where free and untouched segments lie side by side. */
-static void a_large_piece_is_free_segments_and_untouched_ones_together(void **state) {
-    (void)state;
+TEST(a_large_piece_is_free_segments_and_untouched_ones_together) {
     static struct twi_arena arena;
     assert_true(twi_arena_make(&arena, MIB)); /* 16 segments */
     uint32_t held[9];
@@ -104,8 +101,7 @@ static void a_large_piece_is_free_segments_and_untouched_ones_together(void **st
 
 /* Goal: S3. Line numbers have 32 bits: in the largest arena no piece begins at line 0, which stands for none, or
  * beyond. */
-static void the_largest_arena_ends_where_line_numbers_end(void **state) {
-    (void)state;
+TEST(the_largest_arena_ends_where_line_numbers_end) {
     static struct twi_arena arena;
     if (!twi_arena_make(&arena, UINT64_C(1) << 38)) {
         test_leave_out("this system gives no range of 256 GiB: allow it (ulimit -v unlimited, vm.overcommit_memory=0)");
@@ -150,8 +146,7 @@ static void *take_as_much_as_there_is(void *ctx) {
 
 /* Goal: no request fails because other threads are at work, and no line or hint gets lost between threads.
  * Method: four threads together hold all but a segment for each; afterwards one piece is as large as the arena. */
-static void nobody_is_refused_while_others_work_and_all_is_whole_afterwards(void **state) {
-    (void)state;
+TEST(nobody_is_refused_while_others_work_and_all_is_whole_afterwards) {
     static const uint32_t sizes[] = {1024, 64, 48, 24};
     static struct twi_arena arena;
     assert_true(twi_arena_make(&arena, 2 * MIB));
@@ -177,15 +172,4 @@ static void nobody_is_refused_while_others_work_and_all_is_whole_afterwards(void
         twi_arena_give(&arena, all, 32 * 1024);
     }
     twi_arena_unmake(&arena);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_history_of_sizes_takes_anything_away),
-        cmocka_unit_test(every_free_line_can_be_had_while_others_are_out),
-        cmocka_unit_test(a_large_piece_is_free_segments_and_untouched_ones_together),
-        cmocka_unit_test(the_largest_arena_ends_where_line_numbers_end),
-        cmocka_unit_test(nobody_is_refused_while_others_work_and_all_is_whole_afterwards),
-    };
-    return cmocka_run_group_tests_name("room", tests, NULL, NULL);
 }

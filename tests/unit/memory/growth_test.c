@@ -63,8 +63,7 @@ static void pass_turns(struct rig *rig, int turns) {
 
 /* Goal: 200,000 new keys a second find their memory faulted in, from the first key on, also when a turn is late.
  * Method: turns every 5 ms; after the engine has seen 200 ms of it, every fortieth turn is 60 ms late. */
-static void new_keys_at_a_steady_pace_touch_no_fresh_page(void **state) {
-    (void)state;
+TEST(new_keys_at_a_steady_pace_touch_no_fresh_page) {
     for (int synced = 0; synced < 2; synced++) {
         struct rig rig;
         open_rig(&rig, synced != 0);
@@ -86,8 +85,7 @@ static void new_keys_at_a_steady_pace_touch_no_fresh_page(void **state) {
  * before it.
  * Method: two families of 60,000 keys each, windows of a minute passed in 600 turns. One family has the same keys in
  * each window, the other new ones. From the second window on (the first has no forecast) every fault is an error. */
-static void crossing_a_boundary_touches_no_fresh_page(void **state) {
-    (void)state;
+TEST(crossing_a_boundary_touches_no_fresh_page) {
     for (int synced = 0; synced < 2; synced++) {
         struct rig rig;
         open_rig(&rig, synced != 0);
@@ -109,8 +107,7 @@ static void crossing_a_boundary_touches_no_fresh_page(void **state) {
 }
 
 /* Goal: an add right after tw_open() finds memory ready, although the engine's own thread may not have run yet. */
-static void an_engine_that_was_just_opened_is_ready(void **state) {
-    (void)state;
+TEST(an_engine_that_was_just_opened_is_ready) {
     tw_options options;
     tw_engine *engine;
     tw_options_init(&options);
@@ -138,8 +135,7 @@ static uint64_t resident(const struct twi_arena *arena) {
 
 /* Goal: the reserve follows what is taken. A small engine stays within 2 MiB, and one that grew keeps no more than 2
  * MiB and an eighth; once nobody takes anything, nothing is added. */
-static void the_reserve_is_bounded_and_nothing_is_added_for_an_idle_engine(void **state) {
-    (void)state;
+TEST(the_reserve_is_bounded_and_nothing_is_added_for_an_idle_engine) {
     struct rig rig;
     open_rig(&rig, false);
     tw_family *family = rig_family(&rig, "small", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -165,8 +161,7 @@ static void the_reserve_is_bounded_and_nothing_is_added_for_an_idle_engine(void 
 /* Goal: a burst that outruns the reserve leaves no untouched page behind for a much later add.
  * Method: one piece of each small class is taken; then more than the reserve; then a turn; then every class's next
  * piece is written to. */
-static void a_burst_leaves_no_fresh_page_behind(void **state) {
-    (void)state;
+TEST(a_burst_leaves_no_fresh_page_behind) {
     static const uint32_t sizes[] = {1, 2, 3, 8, 12, 64, 128, 256};
     static struct twi_arena arena;
     assert_true(twi_arena_make(&arena, 64 * MIB));
@@ -191,7 +186,6 @@ static void a_burst_leaves_no_fresh_page_behind(void **state) {
 /* Page faults of the library's and libc's own pages and of this program's stack, which the tests do not look for. An
  * engine with Redis runs code of its own. */
 static int touch_all_else(void **state) {
-    (void)state;
     for (int synced = 0; synced < 2; synced++) {
         struct rig rig;
         open_rig(&rig, synced != 0);
@@ -216,12 +210,5 @@ int main(void) {
         test_skip_program("a sanitizer's own memory is faulted in beside ours: a build without one runs this");
     if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0)
         test_skip_program("huge pages cannot be turned off here: run it on Linux 3.15");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(new_keys_at_a_steady_pace_touch_no_fresh_page),
-        cmocka_unit_test(crossing_a_boundary_touches_no_fresh_page),
-        cmocka_unit_test(an_engine_that_was_just_opened_is_ready),
-        cmocka_unit_test(the_reserve_is_bounded_and_nothing_is_added_for_an_idle_engine),
-        cmocka_unit_test(a_burst_leaves_no_fresh_page_behind),
-    };
-    return cmocka_run_group_tests(tests, touch_all_else, NULL);
+    return test_run_with(touch_all_else, NULL);
 }

@@ -12,7 +12,6 @@ static void start(int64_t bytes) {
     rig_start(&rig);
 }
 static int stop(void **state) {
-    (void)state;
     if (rig.engine != NULL) rig_close(&rig);
     rig.engine = NULL;
     return 0;
@@ -50,8 +49,7 @@ static void turns(int count) {
 /* Goal: a limiter of 10 a minute is flooded with names of various lengths. One window later, every user is held to 10
  * again.
  * Method: windows that are filled with names of one length until there is no room; after some of them, 2,000 users. */
-static void within_a_window_after_a_flood_everybody_is_held_to_the_limit_again(void **state) {
-    (void)state;
+TEST_WITH(within_a_window_after_a_flood_everybody_is_held_to_the_limit_again, NULL, stop, NULL) {
     static const size_t sizes[] = {4, 30, 33, 64, 100, 200, 300, 500, 700, 1024};
     start(2 * MIB);
     tw_family *logins = open_family("logins", TW_MINUTE, TW_ON_FULL_OVERFLOW);
@@ -83,8 +81,7 @@ static void within_a_window_after_a_flood_everybody_is_held_to_the_limit_again(v
 /* Goal: windows that use at most 60 % of the memory never overflow, whatever lengths their keys have had.
  * Method: a day after the other, each filled to 60 % with keys of lengths that drift from window to window, some of
  * them mixed. */
-static void windows_of_drifting_key_lengths_do_not_overflow(void **state) {
-    (void)state;
+TEST_WITH(windows_of_drifting_key_lengths_do_not_overflow, NULL, stop, NULL) {
     start(MIB);
     tw_family *days = open_family("days", TW_DAY, TW_ON_FULL_REJECT);
     struct test_prng prng;
@@ -135,8 +132,7 @@ static void live(struct life *life) {
 /* Goal: at any moment of any such life, keys of any length can use at least 85 % of the free memory, or all but 64 KiB.
  * Method: now and then a family is opened and filled until a key is refused. The memory that it took is compared with
  * the memory that was free: an allocator that never fragments would give all of it. */
-static void of_what_is_free_85_in_100_can_be_had_after_any_history(void **state) {
-    (void)state;
+TEST_WITH(of_what_is_free_85_in_100_can_be_had_after_any_history, NULL, stop, NULL) {
     static const size_t sizes[] = {8, 60, 200, 1000};
     start(4 * MIB);
     struct life life = {.next = 0};
@@ -163,8 +159,7 @@ static void of_what_is_free_85_in_100_can_be_had_after_any_history(void **state)
  * unfinished.
  * Method: windows filled to various degrees, turns in the middle, then late keys, at most as many as there were: as
  * many find room as without those turns, but for what chance does to an index that is nearly full. */
-static void a_forecast_takes_no_memory_from_living_counters(void **state) {
-    (void)state;
+TEST_WITH(a_forecast_takes_no_memory_from_living_counters, NULL, stop, NULL) {
     for (int64_t tenths = 3; tenths <= 9; tenths += test_is_slow() ? 3 : 1) {
         uint64_t late[2];
         for (int with_turns = 0; with_turns < 2; with_turns++) {
@@ -190,8 +185,7 @@ static void a_forecast_takes_no_memory_from_living_counters(void **state) {
  * window, and no memory is taken for it.
  * Method: some keys and turns at the end of an hour; then the same in the first half of the next hour and after its
  * middle. */
-static void a_window_that_began_late_is_no_forecast(void **state) {
-    (void)state;
+TEST_WITH(a_window_that_began_late_is_no_forecast, NULL, stop, NULL) {
     start(4 * MIB);
     fake_clock_advance_ms(&rig.clock, 50 * TW_MINUTE);
     turns(1);
@@ -209,8 +203,7 @@ static void a_window_that_began_late_is_no_forecast(void **state) {
 
 /* Goal: E3. A forecast of more keys than there could ever be memory for is refused by name. A forecast of as many as
  * find none now takes none. */
-static void keys_expected_that_cannot_be_held_are_refused_or_not_taken(void **state) {
-    (void)state;
+TEST_WITH(keys_expected_that_cannot_be_held_are_refused_or_not_taken, NULL, stop, NULL) {
     start(4 * MIB);
     char text[200];
     tw_family_options options = rig_options("big", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -245,8 +238,7 @@ static void note_event(void *ctx, int level, int event, const char *text) {
 
 /* Goal: free memory that is of no use shows in statistics and in the log, however little is in use.
  * Method: every line of the arena is taken, and every second one given back; then a key comes that needs two lines. */
-static void crumbs_are_seen_and_told(void **state) {
-    (void)state;
+TEST_WITH(crumbs_are_seen_and_told, NULL, stop, NULL) {
     static uint32_t lines[65536];
     rig_init(&rig);
     rig.options.memory_bytes_max = (uint64_t)(4 * MIB);
@@ -275,15 +267,6 @@ static void crumbs_are_seen_and_told(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(within_a_window_after_a_flood_everybody_is_held_to_the_limit_again, stop),
-        cmocka_unit_test_teardown(windows_of_drifting_key_lengths_do_not_overflow, stop),
-        cmocka_unit_test_teardown(of_what_is_free_85_in_100_can_be_had_after_any_history, stop),
-        cmocka_unit_test_teardown(a_forecast_takes_no_memory_from_living_counters, stop),
-        cmocka_unit_test_teardown(a_window_that_began_late_is_no_forecast, stop),
-        cmocka_unit_test_teardown(keys_expected_that_cannot_be_held_are_refused_or_not_taken, stop),
-        cmocka_unit_test_teardown(crumbs_are_seen_and_told, stop),
-    };
     test_skip_alone();
-    return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
+    return test_run();
 }

@@ -131,15 +131,11 @@ static bool all_works(uintptr_t size) {
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 /* Goal: with pages of each size nothing is refused, memory is prepared in advance, and pieces come zeroed. */
-static void pages_of_each_size_are_used_as_pages(void **state) {
-    (void)state;
+TEST(pages_of_each_size_are_used_as_pages) {
     for (uintptr_t size = (uintptr_t)sysconf(_SC_PAGESIZE); size <= 65536; size *= 2) assert_true(all_works(size));
 }
 
 int main(void) {
     if (test_is_slow()) test_skip_program("sanitizers define mmap themselves: the build without them runs this");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pages_of_each_size_are_used_as_pages),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

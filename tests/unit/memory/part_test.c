@@ -20,7 +20,6 @@ static void start(uint64_t bytes) {
     rig_start(&rig);
 }
 static int stop(void **state) {
-    (void)state;
     if (rig.engine != NULL) rig_close(&rig);
     rig.engine = NULL;
     return 0;
@@ -79,8 +78,7 @@ static void pass_ms(int64_t span_ms) {
  * everything else and continue to take: with and without keys_expected, with short and long names, with history that
  * fits and history that does not. Method: all users ask in the first moment of each window, before any turn; the
  * windows before are all still there. */
-static void a_share_holds_every_user_in_every_window_of_a_flood(void **state) {
-    (void)state;
+TEST_WITH(a_share_holds_every_user_in_every_window_of_a_flood, NULL, stop, NULL) {
     static const struct {
         const char *format;
         uint64_t expected;
@@ -157,8 +155,7 @@ static void assert_threads_hold_everybody(tw_family *family, int threads) {
  * the two windows has been prepared then. Method: windows of a second; a turn between the two moments, or none; with
  * keys_expected and without; one thread, and four that begin at once; in the first windows, and after a window without
  * users that comes after a full one. */
-static void a_share_holds_every_user_on_both_sides_of_a_boundary(void **state) {
-    (void)state;
+TEST_WITH(a_share_holds_every_user_on_both_sides_of_a_boundary, NULL, stop, NULL) {
     for (int kind = 0; kind < 8; kind += test_is_slow() ? 3 : 1) {
         int threads = (kind & 4) != 0 ? 4 : 1;
         start(2 * MIB);
@@ -191,8 +188,7 @@ static void add_at(tw_family *family, int first, int end, int64_t at_ms) {
 /* Goal: a share holds all of its users though the next window is opened while the previous one has few of them yet, for
  * some threads still read an earlier time. Method: so many users are counted in the first window; the next one is
  * opened, and gets all; the others are counted in the first one, by event time. */
-static void a_share_holds_two_windows_that_grow_at_the_same_time(void **state) {
-    (void)state;
+TEST_WITH(a_share_holds_two_windows_that_grow_at_the_same_time, NULL, stop, NULL) {
     static const int early[] = {1, 100, 400, 900, 1500, 2500, 3000, 4000, USERS};
     for (size_t i = 0; i < sizeof early / sizeof *early; i += test_is_slow() ? 2 : 1) {
         start(2 * MIB);
@@ -212,8 +208,7 @@ static void a_share_holds_two_windows_that_grow_at_the_same_time(void **state) {
 
 /* Goal: what cannot be set aside is refused by name, and changes nothing: more than an engine has for shares, more than
  * other shares have left, more than other families have left, at opening and by tw_family_set(). */
-static void a_share_that_does_not_fit_is_refused_by_name(void **state) {
-    (void)state;
+TEST_WITH(a_share_that_does_not_fit_is_refused_by_name, NULL, stop, NULL) {
     start(8 * MIB);
     tw_family *family, *first;
     tw_family_options options = with_share("a", 8 * MIB);
@@ -245,8 +240,7 @@ static void a_share_that_does_not_fit_is_refused_by_name(void **state) {
 }
 
 /* Goal: a share that grows is set aside, too; one that shrinks bounds its family at once; none of it is lost. */
-static void a_share_changes_while_its_family_is_open(void **state) {
-    (void)state;
+TEST_WITH(a_share_changes_while_its_family_is_open, NULL, stop, NULL) {
     start(8 * MIB);
     tw_family_options options = with_share("login", MIB / 4);
     tw_family *login = rig_family_of(&rig, &options), *pages = rig_family(&rig, "pages", TW_WINDOW_FOREVER, 0);
@@ -267,8 +261,7 @@ static void a_share_changes_while_its_family_is_open(void **state) {
 
 /* Goal: a family that is closed and opened again has its share at once, though earlier windows are still in it, and
  * no share is lost over many times. Method: more than half of the memory, with and without turns in between. */
-static void a_family_that_is_opened_again_takes_its_share_over(void **state) {
-    (void)state;
+TEST_WITH(a_family_that_is_opened_again_takes_its_share_over, NULL, stop, NULL) {
     start(8 * MIB);
     tw_family *pages = rig_family(&rig, "pages", TW_WINDOW_FOREVER, 0);
     for (int round = 0; round < 30; round++) {
@@ -285,8 +278,7 @@ static void a_family_that_is_opened_again_takes_its_share_over(void **state) {
 }
 
 /* Goal: a forked child has an empty engine with the same shares. */
-static void a_forked_child_has_the_shares_of_its_parent(void **state) {
-    (void)state;
+TEST_WITH(a_forked_child_has_the_shares_of_its_parent, NULL, stop, NULL) {
     if (test_misses_wiped_pages()) return;
     start(8 * MIB);
     tw_family_options options = with_share("login", MIB), more = with_share("more", 2 * MIB);
@@ -313,8 +305,7 @@ static void a_forked_child_has_the_shares_of_its_parent(void **state) {
 
 /* Goal: shares next to each other do not touch each other, and what is free of them is no room for the rest. The
  * warning and the statistics say what there is. */
-static void shares_and_the_rest_have_accounts_of_their_own(void **state) {
-    (void)state;
+TEST_WITH(shares_and_the_rest_have_accounts_of_their_own, NULL, stop, NULL) {
     start(8 * MIB);
     tw_family_options options = with_share("a", 2 * MIB), other = with_share("b", 3 * MIB);
     tw_family *a = rig_family_of(&rig, &options), *b = rig_family_of(&rig, &other);
@@ -331,15 +322,5 @@ static void shares_and_the_rest_have_accounts_of_their_own(void **state) {
 
 int main(void) {
     if (test_is_slow()) limit = 2, windows = 4;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(a_share_holds_every_user_in_every_window_of_a_flood, stop),
-        cmocka_unit_test_teardown(a_share_holds_every_user_on_both_sides_of_a_boundary, stop),
-        cmocka_unit_test_teardown(a_share_holds_two_windows_that_grow_at_the_same_time, stop),
-        cmocka_unit_test_teardown(a_share_that_does_not_fit_is_refused_by_name, stop),
-        cmocka_unit_test_teardown(a_share_changes_while_its_family_is_open, stop),
-        cmocka_unit_test_teardown(a_family_that_is_opened_again_takes_its_share_over, stop),
-        cmocka_unit_test_teardown(a_forked_child_has_the_shares_of_its_parent, stop),
-        cmocka_unit_test_teardown(shares_and_the_rest_have_accounts_of_their_own, stop),
-    };
-    return cmocka_run_group_tests_name("part", tests, NULL, NULL);
+    return test_run();
 }

@@ -53,8 +53,7 @@ static void run(void *(*function)(void *), void *ctx) {
 }
 
 /* Goal: a thread that ends inside a section leaves it, and its slot serves the next thread. */
-static void a_slot_is_found_again_however_its_thread_ends(void **state) {
-    (void)state;
+TEST(a_slot_is_found_again_however_its_thread_ends) {
     tw_options options;
     tw_options_init(&options);
     options.threads = TW_HOST_DRIVEN;
@@ -90,8 +89,7 @@ static void *end_before_a_step(void *ctx) {
 
 /* Goal: a thread that ends before a step that it has said keeps its number, and the memory that its section needs,
  * until the step is finished, although other threads look for a slot and turns look for memory. Then both are free. */
-static void an_unfinished_step_keeps_slot_and_memory(void **state) {
-    (void)state;
+TEST(an_unfinished_step_keeps_slot_and_memory) {
     struct mortal left = {0}, next = {.end = BY_RETURN};
     run(end_before_a_step, &left);
     assert_non_null(left.self);
@@ -112,8 +110,7 @@ static void an_unfinished_step_keeps_slot_and_memory(void **state) {
     assert_null(twi_thread_next_ended(&owner, 0, &(uint32_t){0}));
 }
 
-static void short_lived_threads_use_few_slots(void **state) {
-    (void)state;
+TEST(short_lived_threads_use_few_slots) {
     struct mortal mortal = {.end = BY_RETURN};
     run(live, &mortal);
     uint32_t before = slots();
@@ -151,8 +148,7 @@ static int compare(const void *a, const void *b) {
 }
 
 /* Goal: more threads than a search looks at have slots of their own; when they have ended, others take them over. */
-static void a_thousand_threads_have_slots_of_their_own(void **state) {
-    (void)state;
+TEST(a_thousand_threads_have_slots_of_their_own) {
     if (test_is_slow()) {
         test_leave_out("so many threads take too long under valgrind and sanitizers: a build without them runs this");
         return;
@@ -190,8 +186,7 @@ static void *add_one(void *ctx) {
 
 /* Goal: without a slot left a thread is refused with the reason; a slot whose thread has ended is found even then.
  * Method: the table says that all slots have been handed out; those above the real ones were never made ready. */
-static void a_thread_without_a_slot_is_refused(void **state) {
-    (void)state;
+TEST(a_thread_without_a_slot_is_refused) {
     tw_options options;
     tw_family_options family_options;
     tw_engine *engine;
@@ -237,7 +232,6 @@ struct hermit {
 
 static void count_line(void *ctx, int level, int event, const char *text) {
     struct hermit *hermit = ctx;
-    (void)level;
     if (event == TW_EVENT_START && strstr(text, "robust") != NULL) hermit->lines++;
 }
 
@@ -265,8 +259,7 @@ static void *live_unwatched(void *ctx) {
 
 /* Goal: where the kernel does not tell of a thread's end, an engine works and says so in its log; a thread that lives
  * keeps its slot, and one that has ended is found all the same. */
-static void a_kernel_that_tells_nothing_is_asked(void **state) {
-    (void)state;
+TEST(a_kernel_that_tells_nothing_is_asked) {
     static struct hermit hermit;
     pthread_barrier_init(&hermit.step, NULL, 2);
     pthread_t thread;
@@ -308,8 +301,7 @@ static void *lock_and_end(void *ctx) {
     return NULL;
 }
 
-static void robust_mutexes_of_the_host_work(void **state) {
-    (void)state;
+TEST(robust_mutexes_of_the_host_work) {
     pthread_mutexattr_t kind;
     pthread_mutexattr_init(&kind);
     pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
@@ -337,8 +329,7 @@ static void robust_mutexes_of_the_host_work(void **state) {
 /* ---- fork -------------------------------------------------------------------------------------------------------- */
 
 /* Goal: a child has slots of its own. Neither its calls nor its end change what the parent's slots show. */
-static void a_child_leaves_the_parents_slots_alone(void **state) {
-    (void)state;
+TEST(a_child_leaves_the_parents_slots_alone) {
     struct twi_thread *self = twi_thread_here();
     twi_section_enter(self);
     uint64_t stamp = twi_epoch_stamp();
@@ -365,15 +356,5 @@ static void a_child_leaves_the_parents_slots_alone(void **state) {
 
 int main(void) {
     if (test_is_emulated()) test_skip_program("qemu-user has no robust lists: run it on an ARM64 machine");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slot_is_found_again_however_its_thread_ends),
-        cmocka_unit_test(an_unfinished_step_keeps_slot_and_memory),
-        cmocka_unit_test(short_lived_threads_use_few_slots),
-        cmocka_unit_test(a_thread_without_a_slot_is_refused),
-        cmocka_unit_test(a_kernel_that_tells_nothing_is_asked),
-        cmocka_unit_test(robust_mutexes_of_the_host_work),
-        cmocka_unit_test(a_child_leaves_the_parents_slots_alone),
-        cmocka_unit_test(a_thousand_threads_have_slots_of_their_own),
-    };
-    return cmocka_run_group_tests_name("thread slots", tests, NULL, NULL);
+    return test_run();
 }

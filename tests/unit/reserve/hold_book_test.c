@@ -30,8 +30,7 @@ static void enter(tw_family *family, uint64_t key, char member[TWI_HOLD_MEMBER_M
 
 /* Goal: while the index grows, chain by chain, each hold is found, the newest of its key first, and none is counted
  * twice. */
-static void the_newest_hold_of_a_key_is_taken_out(void **state) {
-    (void)state;
+HAND_TEST(the_newest_hold_of_a_key_is_taken_out) {
     static char members[KEYS][1000][TWI_HOLD_MEMBER_MAX];
     static int counts[KEYS];
     tw_family *family = family_of("f");
@@ -58,8 +57,7 @@ static void the_newest_hold_of_a_key_is_taken_out(void **state) {
 
 /* Goal: a family that is closed with many holds is forgotten in pieces, by the turn; holds of another family stay, and
  * none of the closed one is sent any more. */
-static void a_closed_family_is_forgotten_in_pieces(void **state) {
-    (void)state;
+HAND_TEST(a_closed_family_is_forgotten_in_pieces) {
     tw_family *family = family_of("gone"), *other = family_of("stays");
     char member[TWI_HOLD_MEMBER_MAX], text[16];
     for (uint64_t i = 0; i < MANY; i++) {
@@ -87,8 +85,7 @@ static void a_closed_family_is_forgotten_in_pieces(void **state) {
 }
 
 /* Goal: with another id each hold has another name when it is sent next, and when it is taken out. */
-static void with_another_id_each_hold_is_named_anew(void **state) {
-    (void)state;
+HAND_TEST(with_another_id_each_hold_is_named_anew) {
     static const char id[33] = "0123456789abcdef0123456789abcdef";
     tw_family *family = family_of("f");
     char member[TWI_HOLD_MEMBER_MAX], text[16];
@@ -103,13 +100,4 @@ static void with_another_id_each_hold_is_named_anew(void **state) {
     int sent = 0;
     for (; twi_port_hold_due(rig.engine, &due); sent++) assert_memory_equal(due.member, id, 32);
     assert_int_equal(sent, 99);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        HAND_TEST(the_newest_hold_of_a_key_is_taken_out),
-        HAND_TEST(a_closed_family_is_forgotten_in_pieces),
-        HAND_TEST(with_another_id_each_hold_is_named_anew),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,8 +19,7 @@ static tw_status reserve(tw_family *family, const char *key, int64_t n, int64_t 
 }
 
 /* Goal: confirmed units stay sold; cancelled and expired units go back; each answer can be had again. */
-static void a_reservation_is_sold_cancelled_or_over(void **state) {
-    (void)state;
+RIG_TEST(a_reservation_is_sold_cancelled_or_over) {
     tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0);
     char sold[TW_TOKEN_SIZE], cancelled[TW_TOKEN_SIZE], over[TW_TOKEN_SIZE], none[TW_TOKEN_SIZE];
     assert_status(reserve(sale, "a", 3, 10, 1000, sold), TW_OK);
@@ -53,8 +52,7 @@ static void a_reservation_is_sold_cancelled_or_over(void **state) {
 }
 
 /* Goal: at the very end of the lease time either confirm or expiry wins, also if no turn has run yet (trap L12). */
-static void confirming_at_the_end_of_the_hold_is_late(void **state) {
-    (void)state;
+RIG_TEST(confirming_at_the_end_of_the_hold_is_late) {
     tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0);
     char token[TW_TOKEN_SIZE], next[TW_TOKEN_SIZE];
     assert_status(reserve(sale, "a", 1, 1, 100, token), TW_OK);
@@ -76,8 +74,7 @@ static void confirming_at_the_end_of_the_hold_is_late(void **state) {
 
 /* Goal: a host that sleeps as long as tw_timeout_ms() says is there when a reservation ends, also one that was made
  * after the last turn. */
-static void a_host_wakes_for_a_reservation_that_is_younger_than_its_turn(void **state) {
-    (void)state;
+RIG_TEST(a_host_wakes_for_a_reservation_that_is_younger_than_its_turn) {
     tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0);
     char token[TW_TOKEN_SIZE];
     assert_status(reserve(sale, "a", 1, 9, 60000, token), TW_OK);
@@ -91,8 +88,7 @@ static void a_host_wakes_for_a_reservation_that_is_younger_than_its_turn(void **
 }
 
 /* Goal: the wall clock has no influence on the lease time. */
-static void the_end_of_a_hold_goes_by_the_monotonic_clock(void **state) {
-    (void)state;
+RIG_TEST(the_end_of_a_hold_goes_by_the_monotonic_clock) {
     tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0);
     char token[TW_TOKEN_SIZE];
     assert_status(reserve(sale, "a", 1, 1, 60000, token), TW_OK);
@@ -107,8 +103,7 @@ static void the_end_of_a_hold_goes_by_the_monotonic_clock(void **state) {
 
 /* Goal: a buyer has at most one reservation, checked before anything is deducted. After a cancel the buyer may come
  * again. */
-static void a_buyer_buys_once(void **state) {
-    (void)state;
+RIG_TEST(a_buyer_buys_once) {
     tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_ALIGNED, TW_HOUR);
     char token[TW_TOKEN_SIZE], other[TW_TOKEN_SIZE];
     tw_verdict verdict;
@@ -138,8 +133,7 @@ static void a_buyer_buys_once(void **state) {
 }
 
 /* Goal: units that return after the end of their window return to no other window (trap L7). */
-static void units_return_to_their_own_window(void **state) {
-    (void)state;
+RIG_TEST(units_return_to_their_own_window) {
     tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_ALIGNED, TW_MINUTE);
     char token[TW_TOKEN_SIZE], kept[TW_TOKEN_SIZE];
     fake_clock_advance_ms(&rig.clock, 59000);
@@ -156,8 +150,7 @@ static void units_return_to_their_own_window(void **state) {
     assert_i64_equal(test_stat_of(rig.engine, late_increments), 0);
 }
 
-static void wrong_input_changes_nothing(void **state) {
-    (void)state;
+RIG_TEST(wrong_input_changes_nothing) {
     tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0);
     tw_family *lives = rig_family(&rig, "lives", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     char token[TW_TOKEN_SIZE] = "left", wrong[TW_TOKEN_SIZE + 2];
@@ -200,8 +193,7 @@ static void wrong_input_changes_nothing(void **state) {
 }
 
 /* Goal: a token of Redis Cluster carries its slot; no wrong letter and no missing one goes unseen. */
-static void a_token_of_a_cluster_carries_its_slot(void **state) {
-    (void)state;
+RIG_TEST(a_token_of_a_cluster_carries_its_slot) {
     static const uint32_t slots[] = {0, 1, 0x0abc, 16383};
     struct twi_token made = {.id = "0123456789abcdef0123456789abcdef"}, read;
     char text[TW_TOKEN_SIZE], wrong[TW_TOKEN_SIZE];
@@ -231,8 +223,7 @@ static void a_token_of_a_cluster_carries_its_slot(void **state) {
 
 /* Goal: tokens of Redis, of another engine, and tokens that never existed are unknown here. A well-formed token that is
  * too old is unknown as well. */
-static void tokens_of_elsewhere_are_unknown(void **state) {
-    (void)state;
+RIG_TEST(tokens_of_elsewhere_are_unknown) {
     tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0);
     char token[TW_TOKEN_SIZE], made[TW_TOKEN_SIZE];
     assert_status(reserve(sale, "a", 1, 10, 1000, token), TW_OK);
@@ -259,8 +250,7 @@ static void tokens_of_elsewhere_are_unknown(void **state) {
 
 /* Goal: S5. Reservations take at most half of the engine's memory, give all of it back, and are refused when there is
  * none. Counters find the other half, whatever is reserved. */
-static void reservations_stay_within_the_memory(void **state) {
-    (void)state;
+RIG_TEST(reservations_stay_within_the_memory) {
     rig_close(&rig);
     rig_init(&rig);
     rig.options.memory_bytes_max = 1 << 20;
@@ -292,8 +282,7 @@ static void reservations_stay_within_the_memory(void **state) {
     }
 }
 
-static void a_closed_family_takes_its_reservations_along(void **state) {
-    (void)state;
+RIG_TEST(a_closed_family_takes_its_reservations_along) {
     tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0),
               *other = rig_family(&rig, "other", TW_WINDOW_FOREVER, 0);
     char token[TW_TOKEN_SIZE], kept[TW_TOKEN_SIZE], sold[TW_TOKEN_SIZE];
@@ -314,8 +303,7 @@ static void a_closed_family_takes_its_reservations_along(void **state) {
 
 /* Goal: a forked child begins with an empty store. The parent's tokens are unknown there, and the parent is not
  * affected. */
-static void a_forked_child_holds_nothing(void **state) {
-    (void)state;
+RIG_TEST(a_forked_child_holds_nothing) {
     if (test_misses_wiped_pages()) return;
     tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0);
     char token[TW_TOKEN_SIZE], own[TW_TOKEN_SIZE];
@@ -397,8 +385,7 @@ static void step_settle(struct stock_model *model, struct test_prng *prng) {
 }
 
 /* Goal: thousands of random calls answer as a slow list of reservations does. */
-static void random_calls_agree_with_a_slow_model(void **state) {
-    (void)state;
+RIG_TEST(random_calls_agree_with_a_slow_model) {
     static struct stock_model model;
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
@@ -461,8 +448,7 @@ static void *work(void *arg) {
 
 /* Goal: with the real clock and several threads, the final count is the sold units, to the unit. Each reservation was
  * either confirmed or given back, never both. */
-static void threads_and_time_outs_conserve_the_stock(void **state) {
-    (void)state;
+TEST(threads_and_time_outs_conserve_the_stock) {
     enum { WORKERS = 4 };
     tw_options options;
     tw_options_init(&options);
@@ -493,8 +479,7 @@ static void threads_and_time_outs_conserve_the_stock(void **state) {
 
 /* ---- holds ---- */
 
-static void at_most_so_many_are_held(void **state) {
-    (void)state;
+RIG_TEST(at_most_so_many_are_held) {
     tw_family *jobs = rig_family(&rig, "jobs", TW_WINDOW_FOREVER, 0);
     tw_verdict verdict;
     for (int i = 1; i <= 3; i++) {
@@ -545,8 +530,7 @@ static void *hold_and_release(void *arg) {
 }
 
 /* Goal: never more threads than the limit are inside together, on a hot key or not, and none stays inside. */
-static void threads_never_pass_the_limit_in_flight(void **state) {
-    (void)state;
+RIG_TEST(threads_never_pass_the_limit_in_flight) {
     enum { HOLDERS = 8 };
     tw_family *jobs = rig_family(&rig, "jobs", TW_WINDOW_FOREVER, 0);
     _Atomic int64_t inside = 0, most = 0;
@@ -579,8 +563,7 @@ static void reserve_crowd(tw_family *sale, uint32_t ttl_ms) {
 
 /* Goal: L2. What ends together is taken back by the turn in bounded pieces; a call takes back a few, and a denied one
  * some hundred before it is denied. None is lost, and at the end the index has given its memory back. */
-static void what_ends_together_is_taken_back_in_pieces(void **state) {
-    (void)state;
+RIG_TEST(what_ends_together_is_taken_back_in_pieces) {
     tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0),
               *one = rig_family(&rig, "one", TW_WINDOW_FOREVER, 0);
     char token[TW_TOKEN_SIZE];
@@ -613,8 +596,7 @@ static void what_ends_together_is_taken_back_in_pieces(void **state) {
 
 /* Goal: closing a family takes no longer with many reservations, of others or of its own, and neither is mixed up; its
  * tokens are late at once; the family is freed once the turn has forgotten them. */
-static void a_family_of_many_reservations_is_closed_in_pieces(void **state) {
-    (void)state;
+RIG_TEST(a_family_of_many_reservations_is_closed_in_pieces) {
     tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0),
               *kept = rig_family(&rig, "kept", TW_WINDOW_FOREVER, 0);
     tw_family *idle = rig_family(&rig, "idle", TW_WINDOW_FOREVER, 0);
@@ -639,28 +621,4 @@ static void a_family_of_many_reservations_is_closed_in_pieces(void **state) {
     assert_i64_equal(test_stat_of(rig.engine, reservations_held), 0);
     assert_i64_equal(rig_get(kept, "a"), 1);
     assert_i64_equal(rig_get(again, "sku 1"), 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_reservation_is_sold_cancelled_or_over),
-        RIG_TEST(confirming_at_the_end_of_the_hold_is_late),
-        RIG_TEST(a_host_wakes_for_a_reservation_that_is_younger_than_its_turn),
-        RIG_TEST(the_end_of_a_hold_goes_by_the_monotonic_clock),
-        RIG_TEST(a_buyer_buys_once),
-        RIG_TEST(units_return_to_their_own_window),
-        RIG_TEST(wrong_input_changes_nothing),
-        RIG_TEST(a_token_of_a_cluster_carries_its_slot),
-        RIG_TEST(tokens_of_elsewhere_are_unknown),
-        RIG_TEST(reservations_stay_within_the_memory),
-        RIG_TEST(a_closed_family_takes_its_reservations_along),
-        RIG_TEST(what_ends_together_is_taken_back_in_pieces),
-        RIG_TEST(a_family_of_many_reservations_is_closed_in_pieces),
-        RIG_TEST(a_forked_child_holds_nothing),
-        RIG_TEST(random_calls_agree_with_a_slow_model),
-        cmocka_unit_test(threads_and_time_outs_conserve_the_stock),
-        RIG_TEST(at_most_so_many_are_held),
-        RIG_TEST(threads_never_pass_the_limit_in_flight),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

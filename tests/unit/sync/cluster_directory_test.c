@@ -35,8 +35,7 @@ static void note(struct twi_directory *directory, uint32_t slot, unsigned node) 
     twi_directory_note_moved(directory, slot, &to);
 }
 
-static void callers_find_what_the_turn_has_published(void **state) {
-    (void)state;
+TEST(callers_find_what_the_turn_has_published) {
     struct twi_directory *directory = twi_directory_create();
     struct twi_cluster_map *map = make_map();
     assert_int_equal(node_of(directory, 0), 0);
@@ -47,8 +46,7 @@ static void callers_find_what_the_turn_has_published(void **state) {
     twi_directory_destroy(directory);
 }
 
-static void a_moved_takes_effect_at_once_and_no_older_map_undoes_it(void **state) {
-    (void)state;
+TEST(a_moved_takes_effect_at_once_and_no_older_map_undoes_it) {
     struct twi_directory *directory = twi_directory_create();
     struct twi_cluster_map *map = make_map();
     struct twi_endpoint to;
@@ -81,8 +79,7 @@ static void a_moved_takes_effect_at_once_and_no_older_map_undoes_it(void **state
 }
 
 /* Goal: a refresh is wanted where notes are lost. Each wish is taken once. */
-static void more_notes_than_fit_ask_for_a_refresh(void **state) {
-    (void)state;
+TEST(more_notes_than_fit_ask_for_a_refresh) {
     struct twi_directory *directory = twi_directory_create();
     struct twi_endpoint to;
     uint32_t slot, taken = 0;
@@ -129,8 +126,7 @@ static void *call(void *ctx) {
 
 /* Goal: a caller never finds half of an endpoint, whatever is published meanwhile. Method: the turn takes notes and
  * publishes while callers look and note. */
-static void callers_and_the_turn_work_at_once(void **state) {
-    (void)state;
+TEST(callers_and_the_turn_work_at_once) {
     struct twi_directory *directory = twi_directory_create();
     struct twi_cluster_map *map = make_map();
     struct caller callers[CALLERS];
@@ -156,14 +152,4 @@ static void callers_and_the_turn_work_at_once(void **state) {
     }
     twi_cluster_map_destroy(map);
     twi_directory_destroy(directory);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(callers_find_what_the_turn_has_published),
-        cmocka_unit_test(a_moved_takes_effect_at_once_and_no_older_map_undoes_it),
-        cmocka_unit_test(more_notes_than_fit_ask_for_a_refresh),
-        cmocka_unit_test(callers_and_the_turn_work_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,8 +50,7 @@ static bool tell(struct twi_cluster_map *map, size_t who, const char *reply, int
 
 /* ---- what is known ----------------------------------------------------------------------------------------------- */
 
-static void a_refresh_says_all_slots(void **state) {
-    (void)state;
+TEST(a_refresh_says_all_slots) {
     struct twi_cluster_map *map = map_of(NULL);
     assert_true(twi_cluster_map_owner(map, 7) == 0 && twi_cluster_map_next(map, 0) == 0);
     assert_true(tell(map, 3, THREE, 0));
@@ -73,8 +72,7 @@ static void a_refresh_says_all_slots(void **state) {
 }
 
 /* Goal: a reply that cannot be used, or that knows no master (of a node that was reset), leaves the map as it is. */
-static void a_refresh_that_cannot_be_used_changes_nothing(void **state) {
-    (void)state;
+TEST(a_refresh_that_cannot_be_used_changes_nothing) {
     static const char *const bad[] = {
         "[]",
         "'text'",
@@ -95,8 +93,7 @@ static void a_refresh_that_cannot_be_used_changes_nothing(void **state) {
 
 /* ---- MOVED against refreshes (C16) ------------------------------------------------------------------------------- */
 
-static void moved_changes_its_slot_at_once(void **state) {
-    (void)state;
+TEST(moved_changes_its_slot_at_once) {
     struct twi_cluster_map *map = map_of(THREE);
     struct twi_endpoint fresh = endpoint_of("10.0.0.7", 7007);
     uint64_t before = twi_cluster_map_owner(map, 100);
@@ -111,8 +108,7 @@ static void moved_changes_its_slot_at_once(void **state) {
 }
 
 /* Goal: a master in a minority cannot undo what MOVED said; only two masters that agree can, or time. */
-static void a_stale_refresh_does_not_undo_moved(void **state) {
-    (void)state;
+TEST(a_stale_refresh_does_not_undo_moved) {
     struct twi_cluster_map *map = map_of(THREE);
     twi_cluster_map_moved(map, 100, &nodes[1], 1000);
     twi_cluster_map_moved(map, 101, &nodes[1], 1000);
@@ -132,8 +128,7 @@ static void a_stale_refresh_does_not_undo_moved(void **state) {
 }
 
 /* Goal: two masters that contradict MOVED, and each other, change nothing. */
-static void two_masters_must_say_the_same(void **state) {
-    (void)state;
+TEST(two_masters_must_say_the_same) {
     struct twi_cluster_map *map = map_of(THREE);
     twi_cluster_map_moved(map, 100, &nodes[1], 1000);
     assert_true(tell(map, 0, THREE, 2000));
@@ -147,8 +142,7 @@ static void two_masters_must_say_the_same(void **state) {
 
 /* Goal: whoever is asked under a name that no master has may be one of those that were asked already; so may one that
  * only MOVED has named. */
-static void a_seed_by_another_name_is_no_second_witness(void **state) {
-    (void)state;
+TEST(a_seed_by_another_name_is_no_second_witness) {
     struct twi_cluster_map *map = map_of(THREE);
     twi_cluster_map_moved(map, 100, &nodes[1], 1000);
     assert_true(tell(map, 0, THREE, 2000));
@@ -160,8 +154,7 @@ static void a_seed_by_another_name_is_no_second_witness(void **state) {
     end(map);
 }
 
-static void a_refresh_that_agrees_with_moved_keeps_it_protected(void **state) {
-    (void)state;
+TEST(a_refresh_that_agrees_with_moved_keeps_it_protected) {
     struct twi_cluster_map *map = map_of(THREE);
     twi_cluster_map_moved(map, 0, &nodes[1], 1000);
     assert_true(tell(map, 1, "[[0 0 ['10.0.0.2' 7002 'b2']] [1 16383 ['10.0.0.1' 7001 'a1']]]", 2000));
@@ -173,8 +166,7 @@ static void a_refresh_that_agrees_with_moved_keeps_it_protected(void **state) {
 /* ---- nodes ------------------------------------------------------------------------------------------------------- */
 
 /* Goal: the same node under a new address is dialled again; slots that MOVED named there are its own. */
-static void a_master_with_a_new_address_is_dialled_anew(void **state) {
-    (void)state;
+TEST(a_master_with_a_new_address_is_dialled_anew) {
     struct twi_cluster_map *map = map_of(THREE);
     struct twi_endpoint fresh = endpoint_of("10.0.0.8", 7008);
     uint64_t before = twi_cluster_map_owner(map, 0);
@@ -191,8 +183,7 @@ static void a_master_with_a_new_address_is_dialled_anew(void **state) {
     end(map);
 }
 
-static void masters_that_exchange_their_addresses_are_kept_apart(void **state) {
-    (void)state;
+TEST(masters_that_exchange_their_addresses_are_kept_apart) {
     struct twi_cluster_map *map = map_of(THREE);
     assert_true(tell(map, 2,
                      "[[0 5460 ['10.0.0.2' 7002 'a1' []]] [5461 10922 ['10.0.0.1' 7001 'b2' []]]"
@@ -205,8 +196,7 @@ static void masters_that_exchange_their_addresses_are_kept_apart(void **state) {
 }
 
 /* Goal: a node that was reset has another id at the same address; its connection may continue. */
-static void another_master_at_a_known_address_takes_its_place(void **state) {
-    (void)state;
+TEST(another_master_at_a_known_address_takes_its_place) {
     struct twi_cluster_map *map = map_of(THREE);
     uint64_t before = twi_cluster_map_owner(map, 0);
     assert_true(tell(map, 1, "[[0 16383 ['10.0.0.1' 7001 'x9' []]]]", 2000));
@@ -214,8 +204,7 @@ static void another_master_at_a_known_address_takes_its_place(void **state) {
     end(map);
 }
 
-static void a_node_is_forgotten_a_minute_after_its_last_slot(void **state) {
-    (void)state;
+TEST(a_node_is_forgotten_a_minute_after_its_last_slot) {
     struct twi_cluster_map *map = map_of(THREE);
     uint64_t gone = twi_cluster_map_owner(map, 0);
     assert_true(tell(map, 1, "[[0 16383 ['10.0.0.2' 7002 'b2' []]]]", 5000));
@@ -230,8 +219,7 @@ static void a_node_is_forgotten_a_minute_after_its_last_slot(void **state) {
 }
 
 /* Goal: a hostile cluster that names another node with each answer costs a bounded number of them, and of changes. */
-static void memory_is_bounded_whatever_is_told(void **state) {
-    (void)state;
+TEST(memory_is_bounded_whatever_is_told) {
     struct twi_cluster_map *map = map_of(THREE);
     uint64_t refused = 0, kept = 0;
     for (uint32_t i = 0; i < 3 * TWI_MAP_NODES_MAX; i++) {
@@ -248,8 +236,7 @@ static void memory_is_bounded_whatever_is_told(void **state) {
 
 /* Goal: the random life of a map breaks none of its rules. Method: MOVED, refreshes by random masters with random
  * shares, ids that wander from address to address, time. */
-static void no_order_of_events_breaks_a_rule(void **state) {
-    (void)state;
+TEST(no_order_of_events_breaks_a_rule) {
     static char reply[4096];
     struct test_prng prng;
     struct twi_cluster_map *map = map_of(NULL);
@@ -284,8 +271,7 @@ static void no_order_of_events_breaks_a_rule(void **state) {
 
 /* Goal: at least a second lies between two refreshes; while the state does not change the pauses double to ten seconds;
  * a change shortens them again, and so does a time of calm. */
-static void refreshes_come_less_and_less_while_nothing_changes(void **state) {
-    (void)state;
+TEST(refreshes_come_less_and_less_while_nothing_changes) {
     struct test_prng prng;
     struct twi_endpoint whom;
     test_prng_seed(&prng, test_seed());
@@ -319,8 +305,7 @@ static void refreshes_come_less_and_less_while_nothing_changes(void **state) {
 /* Goal: a wish that comes while a refresh is under way is not lost. Its answer may be older. */
 /* Goal: an engine that is idle, or counts at one master only, learns that the others were replaced, while it knows
  * somebody who can say so. Such a refresh makes none that is wanted later wait for long. */
-static void a_map_that_nobody_wants_is_read_once_a_minute(void **state) {
-    (void)state;
+TEST(a_map_that_nobody_wants_is_read_once_a_minute) {
     struct test_prng prng;
     struct twi_endpoint whom;
     test_prng_seed(&prng, test_seed());
@@ -340,8 +325,7 @@ static void a_map_that_nobody_wants_is_read_once_a_minute(void **state) {
     end(map);
 }
 
-static void a_wish_during_a_refresh_is_kept(void **state) {
-    (void)state;
+TEST(a_wish_during_a_refresh_is_kept) {
     struct twi_endpoint whom;
     struct twi_cluster_map *map = map_of(THREE);
     twi_cluster_map_want(map, 5000);
@@ -355,8 +339,7 @@ static void a_wish_during_a_refresh_is_kept(void **state) {
 
 /* Goal: known masters are asked, each as often as the others and never one twice in a row; the seeds while there are
  * none, and now and then while none answers. */
-static void a_random_master_is_asked_and_a_seed_if_none_answers(void **state) {
-    (void)state;
+TEST(a_random_master_is_asked_and_a_seed_if_none_answers) {
     struct test_prng prng;
     struct twi_endpoint whom, last = {0};
     uint64_t asked[4] = {0};
@@ -392,8 +375,7 @@ static void a_random_master_is_asked_and_a_seed_if_none_answers(void **state) {
 /* Goal: all seeds but one are unreachable when an engine starts. Each is asked once before any is asked again, so the
  * one that is there is found after a short pause for each of the others. Which one is first is random: not all engines
  * ask the same node. Later rounds come more seldom. */
-static void seeds_are_asked_in_turn(void **state) {
-    (void)state;
+TEST(seeds_are_asked_in_turn) {
     enum { SEEDS_MAX = 8, RUNS = 200 };
     struct test_prng prng;
     struct twi_endpoint seeds[SEEDS_MAX], whom;
@@ -427,8 +409,7 @@ static void seeds_are_asked_in_turn(void **state) {
 /* Goal: a seed that answers, but not with masters, costs no more than one that is unreachable. It loads its data,
  * refuses the user, is no node of a cluster, or has no slots. The next one is asked after a short pause. Once a master
  * is known, such an answer is a refresh as any other. */
-static void a_seed_that_knows_no_master_is_passed_over(void **state) {
-    (void)state;
+TEST(a_seed_that_knows_no_master_is_passed_over) {
     enum { SEEDS = 3 };
     struct test_prng prng;
     struct twi_endpoint whom;
@@ -470,8 +451,7 @@ static void a_seed_that_knows_no_master_is_passed_over(void **state) {
 
 /* Goal: an engine was idle while nodes of its cluster were replaced, so of all masters and seeds that it knows one is
  * left. That one is found before the pauses grow: each of the others costs it at most two short ones. */
-static void the_only_node_that_is_left_is_found_soon(void **state) {
-    (void)state;
+TEST(the_only_node_that_is_left_is_found_soon) {
     enum { MASTERS_MAX = 9, SEEDS_MAX = 8, RUNS = 20 };
     struct test_prng prng;
     struct twi_endpoint seeds[SEEDS_MAX], whom;
@@ -502,30 +482,4 @@ static void the_only_node_that_is_left_is_found_soon(void **state) {
             end(map);
         }
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_refresh_says_all_slots),
-        cmocka_unit_test(a_refresh_that_cannot_be_used_changes_nothing),
-        cmocka_unit_test(moved_changes_its_slot_at_once),
-        cmocka_unit_test(a_stale_refresh_does_not_undo_moved),
-        cmocka_unit_test(two_masters_must_say_the_same),
-        cmocka_unit_test(a_seed_by_another_name_is_no_second_witness),
-        cmocka_unit_test(a_refresh_that_agrees_with_moved_keeps_it_protected),
-        cmocka_unit_test(a_master_with_a_new_address_is_dialled_anew),
-        cmocka_unit_test(masters_that_exchange_their_addresses_are_kept_apart),
-        cmocka_unit_test(another_master_at_a_known_address_takes_its_place),
-        cmocka_unit_test(a_node_is_forgotten_a_minute_after_its_last_slot),
-        cmocka_unit_test(memory_is_bounded_whatever_is_told),
-        cmocka_unit_test(no_order_of_events_breaks_a_rule),
-        cmocka_unit_test(refreshes_come_less_and_less_while_nothing_changes),
-        cmocka_unit_test(a_map_that_nobody_wants_is_read_once_a_minute),
-        cmocka_unit_test(a_wish_during_a_refresh_is_kept),
-        cmocka_unit_test(a_random_master_is_asked_and_a_seed_if_none_answers),
-        cmocka_unit_test(seeds_are_asked_in_turn),
-        cmocka_unit_test(a_seed_that_knows_no_master_is_passed_over),
-        cmocka_unit_test(the_only_node_that_is_left_is_found_soon),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

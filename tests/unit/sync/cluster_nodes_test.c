@@ -15,8 +15,7 @@ static const char whole[] =
          "] [7->-" ID_C "]\n" ID_C " 2001:db8::1:7003@17003 master - 0 1 3 connected\n";
 
 /* Goal: the node's own slots, those that come and those that go are read from its own line, wherever that stands. */
-static void a_nodes_own_slots_and_moves_are_read(void **state) {
-    (void)state;
+TEST(a_nodes_own_slots_and_moves_are_read) {
     struct twi_own_slots own;
     assert_true(twi_cluster_nodes_own(whole, &own));
     unsigned serves = 0, moves = 0;
@@ -34,8 +33,7 @@ static void a_nodes_own_slots_and_moves_are_read(void **state) {
 }
 
 /* Goal: each node to which a slot moves is found by its id, with an address in any form. */
-static void the_targets_of_moves_are_found(void **state) {
-    (void)state;
+TEST(the_targets_of_moves_are_found) {
     struct twi_endpoint target;
     size_t at = 0;
     for (int i = 0; i < 2; i++) { /* slots 5 and 6 */
@@ -55,8 +53,7 @@ static void the_targets_of_moves_are_found(void **state) {
 }
 
 /* Goal: what is no reply, or none of a node that names itself, is refused. */
-static void what_cannot_be_read_is_refused(void **state) {
-    (void)state;
+TEST(what_cannot_be_read_is_refused) {
     static const char *const texts[] = {
         "",
         "ERR",
@@ -78,13 +75,4 @@ static void what_cannot_be_read_is_refused(void **state) {
         if (twi_cluster_nodes_own(texts[i], &own)) fail_msg("%s", texts[i]);
         assert_false(twi_cluster_nodes_target(texts[i], &asked, &at, &target));
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_nodes_own_slots_and_moves_are_read),
-        cmocka_unit_test(the_targets_of_moves_are_found),
-        cmocka_unit_test(what_cannot_be_read_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

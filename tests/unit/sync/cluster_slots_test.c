@@ -10,8 +10,7 @@ static bool is_valid(const char *text) {
 }
 
 /* Goal: hosts that are addresses, names, nil, empty and unknown; replicas and what a later Redis adds are skipped. */
-static void each_range_says_its_master_in_any_form(void **state) {
-    (void)state;
+TEST(each_range_says_its_master_in_any_form) {
     static const struct {
         uint32_t first, last;
         const char *host, *id;
@@ -49,8 +48,7 @@ static void each_range_says_its_master_in_any_form(void **state) {
     reply_end();
 }
 
-static void a_reply_with_one_fault_is_refused_whole(void **state) {
-    (void)state;
+TEST(a_reply_with_one_fault_is_refused_whole) {
     static const char *const bad[] = {
         "'text'",
         "[17]",
@@ -88,8 +86,7 @@ static void a_reply_with_one_fault_is_refused_whole(void **state) {
 }
 
 /* Goal: whatever single byte of a reply is changed or cut, it is refused, or what is read lies within the bounds. */
-static void no_byte_changed_leads_out_of_the_bounds(void **state) {
-    (void)state;
+TEST(no_byte_changed_leads_out_of_the_bounds) {
     static char whole[4096], bytes[4096];
     struct test_prng prng;
     struct twi_slot_range range;
@@ -109,13 +106,4 @@ static void no_byte_changed_leads_out_of_the_bounds(void **state) {
         }
     }
     reply_end();
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_range_says_its_master_in_any_form),
-        cmocka_unit_test(a_reply_with_one_fault_is_refused_whole),
-        cmocka_unit_test(no_byte_changed_leads_out_of_the_bounds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,8 +14,7 @@ static struct twi_load load_at(int64_t way_us) {
 
 /* Goal: near a Redis, and where nothing is known of the way yet, one small batch is under way at a time: others are
  * served between two. */
-static void near_a_redis_one_small_batch_at_a_time(void **state) {
-    (void)state;
+TEST(near_a_redis_one_small_batch_at_a_time) {
     static const int64_t near_us[] = {0, 1, 50, 200, 255};
     for (size_t i = 0; i < sizeof near_us / sizeof *near_us; i++) {
         assert_int_equal(load_at(near_us[i]).batches, 1);
@@ -26,8 +25,7 @@ static void near_a_redis_one_small_batch_at_a_time(void **state) {
 /* Goal: a longer way has more under way, never less, within the bounds of both; and what is under way takes Redis, at 2
  * us a key, no longer than half of the way beyond the one small batch. Method: every way up to a second, in steps of 7
  * %. */
-static void what_is_under_way_grows_with_the_way(void **state) {
-    (void)state;
+TEST(what_is_under_way_grows_with_the_way) {
     uint32_t before = 0;
     for (int64_t way_us = 1; way_us < 1000000; way_us += way_us / 14 + 1) {
         struct twi_load load = load_at(way_us);
@@ -44,8 +42,7 @@ static void what_is_under_way_grows_with_the_way(void **state) {
 }
 
 /* Goal: 100,000 keys a second go through over every way up to 16 ms, as one pipeline of a round trip each. */
-static void no_way_up_to_16_ms_is_a_bottleneck(void **state) {
-    (void)state;
+TEST(no_way_up_to_16_ms_is_a_bottleneck) {
     for (int64_t way_us = 1; way_us <= 16000; way_us += way_us / 20 + 1) {
         struct twi_load load = load_at(way_us);
         int64_t under_way = (int64_t)load.keys * load.batches;
@@ -56,8 +53,7 @@ static void no_way_up_to_16_ms_is_a_bottleneck(void **state) {
 
 /* Goal: a batch has half of the bytes that may be under way, but never so few that its head is most of it, and never
  * more than a batch may have. */
-static void a_thin_link_has_batches_of_few_bytes(void **state) {
-    (void)state;
+TEST(a_thin_link_has_batches_of_few_bytes) {
     uint32_t before = 0;
     for (uint64_t bytes_per_s = 1000; bytes_per_s < 10000000000; bytes_per_s *= 2) {
         struct twi_estimate estimate = {0};
@@ -70,14 +66,4 @@ static void a_thin_link_has_batches_of_few_bytes(void **state) {
         before = bytes;
     }
     assert_int_equal(before, TWI_BATCH_BYTES_MAX);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(near_a_redis_one_small_batch_at_a_time),
-        cmocka_unit_test(what_is_under_way_grows_with_the_way),
-        cmocka_unit_test(no_way_up_to_16_ms_is_a_bottleneck),
-        cmocka_unit_test(a_thin_link_has_batches_of_few_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,8 +22,7 @@ static void note_light(struct twi_estimate *estimate, int64_t took, int64_t work
 
 /* Goal: a Redis that is busy for a while, and a thread that wakes late, are not taken for a long way. The quickest
  * answer counts; Redis's own work is no part of it. */
-static void the_quickest_answer_tells_the_way(void **state) {
-    (void)state;
+TEST(the_quickest_answer_tells_the_way) {
     struct twi_estimate estimate = {0};
     assert_i64_equal(twi_estimate_way_us(&estimate), 0);
     note_light(&estimate, 20000, 0, 0);
@@ -37,8 +36,7 @@ static void the_quickest_answer_tells_the_way(void **state) {
 }
 
 /* Goal: a way that has become longer is known after ten seconds at most, and not before five; a shorter one at once. */
-static void a_way_that_became_longer_is_known_in_ten_seconds(void **state) {
-    (void)state;
+TEST(a_way_that_became_longer_is_known_in_ten_seconds) {
     for (int64_t offset_ms = 0; offset_ms < 5000; offset_ms += 500) {
         struct twi_estimate estimate = {0};
         int64_t now_ms = 1, known_ms = 0;
@@ -56,8 +54,7 @@ static void a_way_that_became_longer_is_known_in_ten_seconds(void **state) {
 
 /* Goal: where nothing can be timed, for all the time something is under way, what was known stays. After a long silence
  * the next answer is alone. A clock that leaps back is no harm. */
-static void what_was_known_stays_until_something_is_timed(void **state) {
-    (void)state;
+TEST(what_was_known_stays_until_something_is_timed) {
     struct twi_estimate estimate = {0};
     note_light(&estimate, 100, 0, 1);
     assert_i64_equal(twi_estimate_way_us(&estimate), 100); /* an hour later still: nothing here asks for the time */
@@ -69,8 +66,7 @@ static void what_was_known_stays_until_something_is_timed(void **state) {
 
 /* Goal: a host that runs turns every ten milliseconds, and quicker ones while it flushes, is known as far as its turns
  * make it. */
-static void where_the_host_runs_the_turns_the_latest_answer_tells(void **state) {
-    (void)state;
+TEST(where_the_host_runs_the_turns_the_latest_answer_tells) {
     struct twi_estimate estimate = {.by_latest = true};
     note_light(&estimate, 100, 0, 1000);
     note_light(&estimate, 10000, 0, 11000);
@@ -84,8 +80,7 @@ static void where_the_host_runs_the_turns_the_latest_answer_tells(void **state) 
  * answered within the time that a reply may take, with room for a link that becomes half as fast; and it is at least
  * what the link carries in a round trip, so that the link is not idle. Method: eight replies, each to as much as was
  * allowed when it was sent, 64 KiB at most. */
-static void what_may_be_under_way_is_answered_in_time(void **state) {
-    (void)state;
+TEST(what_may_be_under_way_is_answered_in_time) {
     static const int64_t ways_us[] = {50, 1000, 20000, 150000};
     for (size_t w = 0; w < sizeof ways_us / sizeof *ways_us; w++) {
         for (int64_t rate = 20000; rate < 1000000000; rate += rate / 3) {
@@ -111,8 +106,7 @@ static void what_may_be_under_way_is_answered_in_time(void **state) {
 
 /* Goal: keys of a thin link may be many in a batch, since Redis is idle while they travel; those of a fast one may not.
  * It is as near as its round trip says. */
-static void a_thin_link_is_a_distance(void **state) {
-    (void)state;
+TEST(a_thin_link_is_a_distance) {
     struct twi_estimate thin = {0}, fast = {0};
     note_light(&thin, 200, 0, 1000000);
     note_light(&fast, 200, 0, 1000000);
@@ -124,8 +118,7 @@ static void a_thin_link_is_a_distance(void **state) {
 }
 
 /* Goal: each deadline that passes doubles the next one, ten times the configured time at most; a reply ends that. */
-static void the_deadline_doubles_until_a_reply_comes(void **state) {
-    (void)state;
+TEST(the_deadline_doubles_until_a_reply_comes) {
     struct twi_estimate estimate = {0};
     static const int64_t times[] = {1, 2, 4, 8, 10, 10, 10};
     for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
@@ -143,8 +136,7 @@ static void the_deadline_doubles_until_a_reply_comes(void **state) {
 
 /* Goal: a batch that was frozen while the link was fast arrives, though the link has become thin in one direction, so
  * that a greeting does not show it. Method: 256 KiB at 20,000 bytes a second; each try waits as long as it may. */
-static void a_large_batch_arrives_in_the_end(void **state) {
-    (void)state;
+TEST(a_large_batch_arrives_in_the_end) {
     struct twi_estimate estimate = {0};
     const int64_t needs_ms = 262144 / 20;
     int tries = 0;
@@ -162,8 +154,7 @@ static void a_large_batch_arrives_in_the_end(void **state) {
 
 /* Goal: what deadlines said is forgotten once heavy replies come again: after a while of congestion, or a server that
  * stood still, a fast link is a fast one. Method: three deadlines pass; then replies come within half a millisecond. */
-static void what_deadlines_said_is_forgotten_as_replies_come(void **state) {
-    (void)state;
+TEST(what_deadlines_said_is_forgotten_as_replies_come) {
     struct twi_estimate estimate = {0};
     for (int i = 1; i < 5; i++) note(&estimate, 400, 8192, 1000000 * i);
     uint64_t bytes = twi_estimate_bytes(&estimate, TIMEOUT_MS);
@@ -179,8 +170,7 @@ static void what_deadlines_said_is_forgotten_as_replies_come(void **state) {
 }
 
 /* Goal: one reply that was delayed, by a thread without time, does not make a fast link a thin one. */
-static void one_late_reply_is_no_thin_link(void **state) {
-    (void)state;
+TEST(one_late_reply_is_no_thin_link) {
     struct twi_estimate estimate = {0};
     for (int i = 1; i < 5; i++) note(&estimate, 400, 8192, 1000000 * i);
     note(&estimate, 300000, 8192, 6000000);
@@ -189,8 +179,7 @@ static void one_late_reply_is_no_thin_link(void **state) {
 }
 
 /* Goal: where redis_timeout_ms is not set, it is four round trips, from 100 ms to 2 s. */
-static void the_time_of_a_call_follows_the_way(void **state) {
-    (void)state;
+TEST(the_time_of_a_call_follows_the_way) {
     static const struct {
         int64_t way_us;
         uint32_t timeout_ms;
@@ -202,21 +191,4 @@ static void the_time_of_a_call_follows_the_way(void **state) {
         note_light(&estimate, table[i].way_us, 0, 1000000);
         assert_int_equal(twi_estimate_timeout_ms(&estimate), table[i].timeout_ms);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_quickest_answer_tells_the_way),
-        cmocka_unit_test(a_way_that_became_longer_is_known_in_ten_seconds),
-        cmocka_unit_test(what_was_known_stays_until_something_is_timed),
-        cmocka_unit_test(where_the_host_runs_the_turns_the_latest_answer_tells),
-        cmocka_unit_test(what_may_be_under_way_is_answered_in_time),
-        cmocka_unit_test(a_thin_link_is_a_distance),
-        cmocka_unit_test(the_deadline_doubles_until_a_reply_comes),
-        cmocka_unit_test(a_large_batch_arrives_in_the_end),
-        cmocka_unit_test(what_deadlines_said_is_forgotten_as_replies_come),
-        cmocka_unit_test(one_late_reply_is_no_thin_link),
-        cmocka_unit_test(the_time_of_a_call_follows_the_way),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

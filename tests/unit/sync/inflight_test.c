@@ -82,8 +82,7 @@ static void expect_settled(struct rig *rig, tw_family *family) {
 }
 
 /* Goal: a batch whose reply has not come is sent again with the same bytes, and each unit is in one place. */
-static void a_batch_without_a_reply_is_sent_again_as_it_was(void **state) {
-    (void)state;
+TEST(a_batch_without_a_reply_is_sent_again_as_it_was) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -115,8 +114,7 @@ static void a_batch_without_a_reply_is_sent_again_as_it_was(void **state) {
 
 /* Goal: Redis has answered, and the process ends while it settles the items: each is settled once, as Redis answered.
  * Method: the process ends at each point; every third item was refused. */
-static void a_batch_that_was_being_settled_is_settled_to_its_end(void **state) {
-    (void)state;
+TEST(a_batch_that_was_being_settled_is_settled_to_its_end) {
     for (uint32_t at = 0; at <= COUNT; at++) {
         for (int step = 0; step < STEPS; step++) {
             struct rig rig;
@@ -189,8 +187,7 @@ static tw_family *open_losing(struct rig *rig) {
 }
 
 /* Goal: the process that settles what another one has left ends, too: still each item is settled once. */
-static void a_batch_is_settled_once_over_two_ends(void **state) {
-    (void)state;
+TEST(a_batch_is_settled_once_over_two_ends) {
     if (test_misses_robust_lists()) return;
     static const enum twi_inflight_outcome outcomes[] = {TWI_OUTCOME_APPLIED, TWI_OUTCOME_LATE, TWI_OUTCOME_RETURNS};
     for (int call = 0; call < COUNT / 3; call++) {
@@ -208,8 +205,7 @@ static void a_batch_is_settled_once_over_two_ends(void **state) {
 }
 
 /* Goal: so is a batch that is given up, because there was no memory to send it again. */
-static void a_batch_is_given_up_once_over_two_ends(void **state) {
-    (void)state;
+TEST(a_batch_is_given_up_once_over_two_ends) {
     if (test_misses_robust_lists()) return;
     for (int call = 0; call < COUNT; call++) {
         struct rig rig;
@@ -226,8 +222,7 @@ static void a_batch_is_given_up_once_over_two_ends(void **state) {
 
 /* Goal: a process that ended while it listed a window whose counts Redis has lost, walked over it, or took it off the
  * list, leaves no window that waits for ever, and none that is dropped before its counts are sent. */
-static void a_restoration_goes_on_from_its_list(void **state) {
-    (void)state;
+TEST(a_restoration_goes_on_from_its_list) {
     if (test_misses_robust_lists()) return;
     enum cut { LISTED, LISTED_WITHOUT_FLAG, FLAG_WITHOUT_LIST, HALF_A_CURSOR, CUTS };
     for (enum cut cut = LISTED; cut < CUTS; cut++) {
@@ -285,8 +280,7 @@ static struct twi_packed *pack(struct rig *rig, tw_family *family) {
 /* Goal: a process that ended while counters of a packed window got records again, leaves no counter that is sent twice,
  * and none that is not sent. Also if all of them had records, and were marked.
  * Method: the walk is cut after a turn's work, and its last step is undone, as if the process had not come to it. */
-static void a_packed_window_is_restored_once_over_an_end(void **state) {
-    (void)state;
+TEST(a_packed_window_is_restored_once_over_an_end) {
     for (int is_whole = 0; is_whole < 2; is_whole++) {
         struct rig rig;
         hand_open(&rig);
@@ -317,8 +311,7 @@ static void a_packed_window_is_restored_once_over_an_end(void **state) {
 }
 
 /* Goal: nothing is sent that has no place. */
-static void without_a_free_place_nothing_is_sent(void **state) {
-    (void)state;
+TEST(without_a_free_place_nothing_is_sent) {
     if (test_misses_robust_lists()) return;
     struct twi_batch *batches[TWI_INFLIGHT_PLACES + 1];
     for (uint32_t i = 0; i <= TWI_INFLIGHT_PLACES; i++) {
@@ -331,17 +324,4 @@ static void without_a_free_place_nothing_is_sent(void **state) {
         twi_inflight_forget(batches[i]);
         twi_batch_free(batches[i]);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_batch_without_a_reply_is_sent_again_as_it_was),
-        cmocka_unit_test(a_batch_that_was_being_settled_is_settled_to_its_end),
-        cmocka_unit_test(a_batch_is_settled_once_over_two_ends),
-        cmocka_unit_test(a_batch_is_given_up_once_over_two_ends),
-        cmocka_unit_test(a_restoration_goes_on_from_its_list),
-        cmocka_unit_test(a_packed_window_is_restored_once_over_an_end),
-        cmocka_unit_test(without_a_free_place_nothing_is_sent),
-    };
-    return cmocka_run_group_tests_name("inflight", tests, NULL, NULL);
 }

@@ -31,8 +31,7 @@ static struct twi_ledger ledger_make(void) {
     return ledger;
 }
 
-static void numbers_and_sums_follow_each_other(void **state) {
-    (void)state;
+TEST(numbers_and_sums_follow_each_other) {
     struct twi_ledger ledger = ledger_make();
     assert_int_equal(ledger.name_size, strlen("p:tw:ledger:") + 32);
     assert_int_equal(ledger.acked, 4);
@@ -45,8 +44,7 @@ static void numbers_and_sums_follow_each_other(void **state) {
     twi_ledger_free(&ledger);
 }
 
-static void the_window_drops_what_is_old_or_too_much_and_never_the_unconfirmed(void **state) {
-    (void)state;
+TEST(the_window_drops_what_is_old_or_too_much_and_never_the_unconfirmed) {
     struct twi_ledger ledger = ledger_make();
     twi_ledger_trim(&ledger, 32500);
     assert_null(twi_ledger_find(&ledger, 2));
@@ -63,8 +61,7 @@ static void the_window_drops_what_is_old_or_too_much_and_never_the_unconfirmed(v
 
 /* Goal: a store is asked once more about what it remembers, if a batch of that strayed; never across a step, within
  * which a store may be anywhere; and what is asked once more is not held for forgotten. */
-static void only_a_batch_that_strayed_is_looked_back_for(void **state) {
-    (void)state;
+TEST(only_a_batch_that_strayed_is_looked_back_for) {
     struct twi_ledger ledger = ledger_make();
     twi_ledger_look_back(&ledger);
     assert_int_equal(ledger.confirmed, 4);
@@ -91,8 +88,7 @@ static void only_a_batch_that_strayed_is_looked_back_for(void **state) {
 }
 
 /* Goal: all of what was forgotten is still held. It is replayed in order, and no count is lost. */
-static void going_back_within_the_window_loses_nothing(void **state) {
-    (void)state;
+TEST(going_back_within_the_window_loses_nothing) {
     struct twi_ledger ledger = ledger_make();
     struct twi_reply_head head = {.has_last = true, .last = 1, .plus_sum = 10, .minus_sum = 1};
     assert_int_equal(twi_ledger_roll_back(&ledger, &head, twi_batch_empty(0), 99), 0);
@@ -107,8 +103,7 @@ static void going_back_within_the_window_loses_nothing(void **state) {
 
 /* Goal: beyond the window the loss is known to the unit, and an empty batch steps over the missing numbers (fault
  * 19). */
-static void going_back_beyond_the_window_counts_the_loss(void **state) {
-    (void)state;
+TEST(going_back_beyond_the_window_counts_the_loss) {
     struct twi_ledger ledger = ledger_make();
     ledger.replay_bytes_max = 0;
     twi_ledger_trim(&ledger, 0);
@@ -129,8 +124,7 @@ static void going_back_beyond_the_window_counts_the_loss(void **state) {
 
 /* Goal: what is lost is counted once, however often Redis goes back over it. Method: back beyond the window, told of
  * the step, and back again, first to the same place, then further. */
-static void going_back_twice_counts_a_loss_once(void **state) {
-    (void)state;
+TEST(going_back_twice_counts_a_loss_once) {
     struct twi_ledger ledger = ledger_make();
     ledger.replay_bytes_max = 0;
     twi_ledger_trim(&ledger, 0);
@@ -149,8 +143,7 @@ static void going_back_twice_counts_a_loss_once(void **state) {
 }
 
 /* Goal: units that Redis refused are no part of a later loss. Method: some of batch 4, gone with it. */
-static void what_was_refused_is_no_part_of_a_loss(void **state) {
-    (void)state;
+TEST(what_was_refused_is_no_part_of_a_loss) {
     struct twi_ledger ledger = ledger_make();
     ledger.replay_bytes_max = 0;
     twi_ledger_note_missing(&ledger, 4, 5);
@@ -161,8 +154,7 @@ static void what_was_refused_is_no_part_of_a_loss(void **state) {
 }
 
 /* Goal: a new identity takes along what must be sent again: other numbers, other nonces, no open copies. */
-static void a_new_identity_numbers_its_batches_anew(void **state) {
-    (void)state;
+TEST(a_new_identity_numbers_its_batches_anew) {
     struct twi_ledger ledger = ledger_make();
     char name[TWI_LEDGER_NAME_MAX];
     memcpy(name, ledger.name, sizeof name);
@@ -188,8 +180,7 @@ static void a_new_identity_numbers_its_batches_anew(void **state) {
 
 /* Goal: a batch of unknown outcome leaves between two that surely were not applied, because the identity is lost. The
  * list has no hole even before there is a new one. Method: the window dropped, the sixth of seven taken out. */
-static void a_batch_taken_out_of_the_middle_leaves_no_hole(void **state) {
-    (void)state;
+TEST(a_batch_taken_out_of_the_middle_leaves_no_hole) {
     struct twi_ledger ledger = ledger_make();
     struct twi_batch *fifth = twi_ledger_find(&ledger, 5), *sixth = twi_ledger_find(&ledger, 6);
     struct twi_batch *seventh = append(&ledger, 70, 7, 7000);
@@ -208,8 +199,7 @@ static void a_batch_taken_out_of_the_middle_leaves_no_hole(void **state) {
     twi_ledger_free(&ledger);
 }
 
-static void dropping_the_window_tells_what_was_open(void **state) {
-    (void)state;
+TEST(dropping_the_window_tells_what_was_open) {
     struct twi_ledger ledger = ledger_make();
     assert_int_equal(twi_ledger_replay_drop(&ledger, 2), 30 + 3 + 40 + 4);
     assert_int_equal(ledger.head->number, 5);
@@ -234,8 +224,7 @@ static void check_pauses(uint32_t retry_max_ms, struct test_prng *prng) {
 }
 
 /* Goal: pauses grow, are spread, never vanish, and never pass retry_max_ms (fault 7). */
-static void pauses_grow_are_spread_and_bounded(void **state) {
-    (void)state;
+TEST(pauses_grow_are_spread_and_bounded) {
     static const uint32_t mosts_ms[] = {0, 10, 700, 5000};
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
@@ -244,8 +233,7 @@ static void pauses_grow_are_spread_and_bounded(void **state) {
 
 /* Goal: a nudge is one try at once; a success begins again, and keeps what was set; a slow failure waits for 2 to 4
  * s. */
-static void a_success_closes_it_and_a_nudge_cuts_a_pause_short(void **state) {
-    (void)state;
+TEST(a_success_closes_it_and_a_nudge_cuts_a_pause_short) {
     struct twi_breaker breaker = {.retry_max_ms = 700};
     twi_breaker_fail(&breaker, 1000, UINT64_MAX);
     twi_breaker_nudge(&breaker, 1000);
@@ -256,22 +244,4 @@ static void a_success_closes_it_and_a_nudge_cuts_a_pause_short(void **state) {
     assert_int_equal(breaker.retry_max_ms, 700);
     twi_breaker_fail_slowly(&breaker, 0, UINT64_MAX);
     assert_true(breaker.retry_at_ms >= TWI_BREAKER_SLOW_MS && breaker.retry_at_ms < 2 * TWI_BREAKER_SLOW_MS);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_and_sums_follow_each_other),
-        cmocka_unit_test(the_window_drops_what_is_old_or_too_much_and_never_the_unconfirmed),
-        cmocka_unit_test(only_a_batch_that_strayed_is_looked_back_for),
-        cmocka_unit_test(going_back_within_the_window_loses_nothing),
-        cmocka_unit_test(going_back_beyond_the_window_counts_the_loss),
-        cmocka_unit_test(going_back_twice_counts_a_loss_once),
-        cmocka_unit_test(what_was_refused_is_no_part_of_a_loss),
-        cmocka_unit_test(a_new_identity_numbers_its_batches_anew),
-        cmocka_unit_test(a_batch_taken_out_of_the_middle_leaves_no_hole),
-        cmocka_unit_test(dropping_the_window_tells_what_was_open),
-        cmocka_unit_test(pauses_grow_are_spread_and_bounded),
-        cmocka_unit_test(a_success_closes_it_and_a_nudge_cuts_a_pause_short),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

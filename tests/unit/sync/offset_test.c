@@ -8,14 +8,12 @@
 
 static tw_engine *engine;
 static int open_engine(void **state) {
-    (void)state;
     tw_options options;
     tw_options_init(&options);
     options.threads = TW_HOST_DRIVEN;
     return tw_open(&options, &engine);
 }
 static int close_engine(void **state) {
-    (void)state;
     return tw_close(engine, 0);
 }
 
@@ -26,8 +24,7 @@ static int64_t hear(struct twi_connection *connection, int64_t sent_ms, int64_t 
     return connection->clock.offset_ms;
 }
 
-static void the_quickest_answer_of_a_minute_counts(void **state) {
-    (void)state;
+TEST(the_quickest_answer_of_a_minute_counts) {
     struct twi_connection connection = {.engine = engine};
     assert_i64_equal(hear(&connection, 1000, 20, 500), 500);
     assert_i64_equal(hear(&connection, 2000, 200, 580), 500);
@@ -38,8 +35,7 @@ static void the_quickest_answer_of_a_minute_counts(void **state) {
 
 /* Goal: ends of lives follow this difference; one that a clock's step has made wrong must not be trusted for a
  * minute. */
-static void a_clock_that_was_set_is_believed_at_once(void **state) {
-    (void)state;
+TEST(a_clock_that_was_set_is_believed_at_once) {
     const int64_t steps_ms[] = {-TW_DAY, -TW_HOUR, -2000, 2000, TW_HOUR, TW_DAY};
     for (size_t i = 0; i < sizeof steps_ms / sizeof *steps_ms; i++) {
         struct twi_connection connection = {.engine = engine};
@@ -50,9 +46,5 @@ static void a_clock_that_was_set_is_believed_at_once(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_quickest_answer_of_a_minute_counts),
-        cmocka_unit_test(a_clock_that_was_set_is_believed_at_once),
-    };
-    return cmocka_run_group_tests(tests, open_engine, close_engine);
+    return test_run_with(open_engine, close_engine);
 }

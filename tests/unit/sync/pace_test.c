@@ -4,8 +4,7 @@
 
 /* Goal: never faster than the rate by more than two chunks, nor slower by more than one, whatever the turns' times.
  * Method: rates from 1 to 10 million a second, turns at random; a backlog without end. */
-static void the_rate_is_kept_at_any_rate(void **state) {
-    (void)state;
+TEST(the_rate_is_kept_at_any_rate) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     static const uint32_t rates[] = {1, 7, 100, 999, 20000, 200000, 10000000};
@@ -31,8 +30,7 @@ static void the_rate_is_kept_at_any_rate(void **state) {
 }
 
 /* Goal: the rate holds while catching up alone, and a pause saves up no more than two chunks. */
-static void once_all_is_collected_there_is_no_bound(void **state) {
-    (void)state;
+TEST(once_all_is_collected_there_is_no_bound) {
     struct twi_pace pace = {.keys_per_s = 1000};
     int64_t wait_ms;
     assert_i64_equal(twi_pace_room(&pace, 1000, 0, &wait_ms), 1000);
@@ -47,8 +45,7 @@ static void once_all_is_collected_there_is_no_bound(void **state) {
 }
 
 /* Goal: nodes that return together do not send together: spread over half the outage, half a second at most. */
-static void the_first_collection_is_spread_by_the_length_of_the_outage(void **state) {
-    (void)state;
+TEST(the_first_collection_is_spread_by_the_length_of_the_outage) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     assert_i64_equal(twi_pace_spread_ms(0, 12345), 0);
@@ -63,13 +60,4 @@ static void the_first_collection_is_spread_by_the_length_of_the_outage(void **st
         }
         assert_true(seen_max >= most_ms * 9 / 10 && seen_min <= most_ms / 10);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_rate_is_kept_at_any_rate),
-        cmocka_unit_test(once_all_is_collected_there_is_no_bound),
-        cmocka_unit_test(the_first_collection_is_spread_by_the_length_of_the_outage),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,6 @@ static int talk_connect(void *ctx, const struct twi_endpoint *endpoint, int64_t 
 
 static ssize_t talk_send(void *ctx, const void *data, size_t size) {
     struct talker *talker = ctx;
-    (void)data;
     talker->is_asked = true;
     return (ssize_t)size;
 }
@@ -38,17 +37,14 @@ static ssize_t talk_recv(void *ctx, void *data, size_t size) {
 }
 
 static void talk_close(void *ctx) {
-    (void)ctx;
 }
 
 static int talk_fd(void *ctx, bool *wants_write) {
-    (void)ctx;
     *wants_write = false;
     return -1;
 }
 
 static const char *talk_why(void *ctx) {
-    (void)ctx;
     return "nothing";
 }
 
@@ -56,8 +52,7 @@ static const struct twi_transport transport = {
     .connect = talk_connect, .send = talk_send, .recv = talk_recv, .close = talk_close, .fd = talk_fd, .why = talk_why};
 
 /* Goal: the host is told to come again at once while bytes are left, and no more after that. */
-static void a_turn_that_leaves_bytes_asks_for_the_next_one_at_once(void **state) {
-    (void)state;
+TEST(a_turn_that_leaves_bytes_asks_for_the_next_one_at_once) {
     struct talker talker = {0};
     tw_engine *engine;
     tw_options options;
@@ -82,11 +77,4 @@ static void a_turn_that_leaves_bytes_asks_for_the_next_one_at_once(void **state)
     assert_status(tw_turn(engine), TW_OK);
     assert_true(tw_timeout_ms(engine) > 0);
     assert_status(tw_close(engine, 0), TW_OK);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_turn_that_leaves_bytes_asks_for_the_next_one_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,8 +11,7 @@ static struct twi_redirect read_error(const char *text) {
     return redirect;
 }
 
-static void every_refusal_of_a_cluster_is_known_by_its_words(void **state) {
-    (void)state;
+TEST(every_refusal_of_a_cluster_is_known_by_its_words) {
     static const struct {
         const char *text;
         enum twi_redirect_kind kind;
@@ -40,8 +39,7 @@ static void every_refusal_of_a_cluster_is_known_by_its_words(void **state) {
 }
 
 /* Goal: the place is read whatever form it has; TLS and the name to verify stay as they are. */
-static void a_redirect_says_where(void **state) {
-    (void)state;
+TEST(a_redirect_says_where) {
     static const struct {
         const char *text, *host;
         uint32_t slot;
@@ -73,8 +71,7 @@ static void a_redirect_says_where(void **state) {
     reply_end();
 }
 
-static void a_redirect_that_cannot_be_read_leads_nowhere(void **state) {
-    (void)state;
+TEST(a_redirect_that_cannot_be_read_leads_nowhere) {
     static const char *const rows[] = {
         "MOVED",
         "MOVED ",
@@ -116,8 +113,7 @@ static void a_redirect_that_cannot_be_read_leads_nowhere(void **state) {
 
 /* Goal: the first redirect is followed at once; two owners that point at each other are asked less and less; after six
  * hops the store is held. An answer ends all that. */
-static void a_store_that_is_sent_to_and_fro_is_held_after_six_hops(void **state) {
-    (void)state;
+TEST(a_store_that_is_sent_to_and_fro_is_held_after_six_hops) {
     struct twi_detour detour = {0};
     static const int64_t waits[] = {0, 2, 4, 8, 16, 32};
     int64_t now_ms = 1000;
@@ -140,8 +136,7 @@ static void a_store_that_is_sent_to_and_fro_is_held_after_six_hops(void **state)
 
 /* Goal: TRYAGAIN and a slot that nobody serves are tried again after 20 ms and more, at most 200, and not by all stores
  * at the same moment. */
-static void a_held_store_probes_less_and_less(void **state) {
-    (void)state;
+TEST(a_held_store_probes_less_and_less) {
     static const enum twi_redirect_kind kinds[] = {TWI_REDIRECT_TRYAGAIN, TWI_REDIRECT_UNSERVED, TWI_REDIRECT_DOWN};
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
@@ -166,8 +161,7 @@ static void a_held_store_probes_less_and_less(void **state) {
     }
 }
 
-static void a_mistake_of_ours_is_tried_again_in_half_a_minute(void **state) {
-    (void)state;
+TEST(a_mistake_of_ours_is_tried_again_in_half_a_minute) {
     struct twi_detour detour = {0};
     twi_detour_note(&detour, TWI_REDIRECT_NONE, 1000, 1);
     twi_detour_note(&detour, TWI_REDIRECT_NON_LOCAL, 1000, 1);
@@ -175,16 +169,4 @@ static void a_mistake_of_ours_is_tried_again_in_half_a_minute(void **state) {
     twi_detour_note(&detour, TWI_REDIRECT_CROSSSLOT, 1000, 1);
     assert_true(detour.is_held);
     assert_i64_equal(detour.again_ms, 31000);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_refusal_of_a_cluster_is_known_by_its_words),
-        cmocka_unit_test(a_redirect_says_where),
-        cmocka_unit_test(a_redirect_that_cannot_be_read_leads_nowhere),
-        cmocka_unit_test(a_store_that_is_sent_to_and_fro_is_held_after_six_hops),
-        cmocka_unit_test(a_held_store_probes_less_and_less),
-        cmocka_unit_test(a_mistake_of_ours_is_tried_again_in_half_a_minute),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,13 +67,11 @@ static void fake_close(void *ctx) {
 }
 
 static int fake_fd(void *ctx, bool *wants_write) {
-    (void)ctx;
     *wants_write = false;
     return 7;
 }
 
 static const char *fake_why(void *ctx) {
-    (void)ctx;
     return "connect: refused";
 }
 
@@ -170,8 +168,7 @@ static bool looked(struct twi_sentinels *sentinels, int64_t *now_ms, const char 
 
 /* ---- what an answer means ---------------------------------------------------------------------------------------- */
 
-static void an_answer_is_a_place_or_it_is_none(void **state) {
-    (void)state;
+TEST(an_answer_is_a_place_or_it_is_none) {
     static const struct {
         const char *reply;
         enum twi_sentinel_says says;
@@ -214,8 +211,7 @@ static void an_answer_is_a_place_or_it_is_none(void **state) {
     }
 }
 
-static void a_host_that_is_too_long_is_no_place(void **state) {
-    (void)state;
+TEST(a_host_that_is_too_long_is_no_place) {
     char reply[400];
     struct twi_endpoint endpoint = {0};
     const struct twi_node *nodes;
@@ -233,8 +229,7 @@ static void a_host_that_is_too_long_is_no_place(void **state) {
 
 /* ---- before a connection ----------------------------------------------------------------------------------------- */
 
-static void the_first_that_names_the_master_is_believed(void **state) {
-    (void)state;
+TEST(the_first_that_names_the_master_is_believed) {
     struct twi_sentinels *sentinels = sentinels_of(a, b, b);
     assert_string_equal(asked(sentinels), "a");
     assert_true(fakes[1].dials == 1 && fakes[2].dials == 0 && !fakes[1].is_open);
@@ -242,16 +237,14 @@ static void the_first_that_names_the_master_is_believed(void **state) {
     twi_sentinels_destroy(sentinels);
 }
 
-static void an_answer_is_the_same_in_single_bytes(void **state) {
-    (void)state;
+TEST(an_answer_is_the_same_in_single_bytes) {
     struct twi_sentinels *sentinels = sentinels_of(b, NULL, NULL);
     fakes[1].piece = 1;
     assert_string_equal(asked(sentinels), "b");
     twi_sentinels_destroy(sentinels);
 }
 
-static void who_does_not_say_is_passed_over(void **state) {
-    (void)state;
+TEST(who_does_not_say_is_passed_over) {
     static const char *const unsaid[] = {"*-1\r\n", "-NOAUTH no\r\n", "+OK\r\n", "?\r\n", "*2\r\n*2\r\n*2\r\n*2\r\n"};
     for (size_t i = 0; i < sizeof unsaid / sizeof *unsaid; i++) {
         struct twi_sentinels *sentinels = sentinels_of(unsaid[i], b, a);
@@ -263,8 +256,7 @@ static void who_does_not_say_is_passed_over(void **state) {
 }
 
 /* Goal: silent sentinels cost at most three times the timeout in all, and leave time for the one that answers. */
-static void all_of_them_have_three_times_the_timeout(void **state) {
-    (void)state;
+TEST(all_of_them_have_three_times_the_timeout) {
     struct twi_endpoint endpoint;
     int64_t now_ms = 5000;
     struct twi_sentinels *sentinels = sentinels_of(NULL, NULL, b);
@@ -282,8 +274,7 @@ static void all_of_them_have_three_times_the_timeout(void **state) {
 
 /* Goal: time in which nobody looked is not held against a sentinel, and a silent one is left all the same by who
  * always looks too late. */
-static void time_in_which_nobody_looked_is_forgiven_but_not_for_ever(void **state) {
-    (void)state;
+TEST(time_in_which_nobody_looked_is_forgiven_but_not_for_ever) {
     struct twi_endpoint endpoint;
     int64_t again_ms, now_ms = 1000;
     struct twi_sentinels *sentinels = sentinels_of(NULL, b, b);
@@ -304,8 +295,7 @@ static void time_in_which_nobody_looked_is_forgiven_but_not_for_ever(void **stat
 
 /* Goal: looks that are all a bit late, as on a busy machine, do not make the round of silent sentinels longer than the
  * lateness and one more look. */
-static void many_slightly_late_looks_do_not_push_the_deadline_away(void **state) {
-    (void)state;
+TEST(many_slightly_late_looks_do_not_push_the_deadline_away) {
     struct twi_endpoint endpoint;
     int64_t again_ms, now_ms = 1000, late_ms = 0;
     struct twi_sentinels *sentinels = sentinels_of(NULL, NULL, NULL);
@@ -318,8 +308,7 @@ static void many_slightly_late_looks_do_not_push_the_deadline_away(void **state)
     twi_sentinels_destroy(sentinels);
 }
 
-static void who_named_the_wrong_one_is_not_asked_first_again(void **state) {
-    (void)state;
+TEST(who_named_the_wrong_one_is_not_asked_first_again) {
     struct twi_sentinels *sentinels = sentinels_of(a, b, NULL);
     assert_string_equal(asked(sentinels), "a");
     twi_sentinels_distrust(sentinels);
@@ -328,8 +317,7 @@ static void who_named_the_wrong_one_is_not_asked_first_again(void **state) {
     twi_sentinels_destroy(sentinels);
 }
 
-static void why_nobody_says_names_the_sentinel_and_the_reason(void **state) {
-    (void)state;
+TEST(why_nobody_says_names_the_sentinel_and_the_reason) {
     struct twi_sentinels *sentinels = sentinels_of(nobody, nobody, nobody);
     assert_string_equal(asked(sentinels), "");
     assert_string_equal(twi_sentinels_why(sentinels), "sentinel s:3 knows no master of that name");
@@ -341,8 +329,7 @@ static void why_nobody_says_names_the_sentinel_and_the_reason(void **state) {
 
 /* ---- their login ------------------------------------------------------------------------------------------------- */
 
-static void the_sentinels_have_a_login_of_their_own(void **state) {
-    (void)state;
+TEST(the_sentinels_have_a_login_of_their_own) {
     char password[] = "se\tcret";
     struct twi_sentinels *sentinels =
         sentinels_with((struct twi_login){.user = "watcher", .ask = give_password, .ask_ctx = password});
@@ -353,8 +340,7 @@ static void the_sentinels_have_a_login_of_their_own(void **state) {
     twi_sentinels_destroy(sentinels);
 }
 
-static void of_a_refused_login_the_first_word_is_kept(void **state) {
-    (void)state;
+TEST(of_a_refused_login_the_first_word_is_kept) {
     char password[] = "secret";
     struct twi_sentinels *sentinels = sentinels_with((struct twi_login){.ask = give_password, .ask_ctx = password});
     for (int i = 1; i <= SEEDS; i++) fakes[i].reply = "-WRONGPASS you said secret\r\n-NOAUTH x\r\n";
@@ -365,8 +351,7 @@ static void of_a_refused_login_the_first_word_is_kept(void **state) {
 
 /* ---- beside a connection ----------------------------------------------------------------------------------------- */
 
-static void a_connection_is_left_only_where_more_than_half_name_another(void **state) {
-    (void)state;
+TEST(a_connection_is_left_only_where_more_than_half_name_another) {
     static const struct {
         const char *said[SEEDS];
         bool leaves; /* a, for b */
@@ -397,8 +382,7 @@ static void a_connection_is_left_only_where_more_than_half_name_another(void **s
     }
 }
 
-static void they_are_asked_soon_after_a_connection_and_then_every_ten_seconds(void **state) {
-    (void)state;
+TEST(they_are_asked_soon_after_a_connection_and_then_every_ten_seconds) {
     int64_t now_ms = 1000, before_ms = 1000;
     struct twi_sentinels *sentinels = sentinels_of(a, a, a);
     twi_sentinels_found(sentinels, now_ms);
@@ -413,8 +397,7 @@ static void they_are_asked_soon_after_a_connection_and_then_every_ten_seconds(vo
 }
 
 /* Goal: a look that is under way when the connection ends does not disturb the question for the next one. */
-static void a_look_ends_where_a_connection_is_to_be_made(void **state) {
-    (void)state;
+TEST(a_look_ends_where_a_connection_is_to_be_made) {
     struct twi_endpoint here = {.host = "a", .port = 6379};
     struct twi_sentinels *sentinels = sentinels_of(a, NULL, b);
     twi_sentinels_found(sentinels, 0);
@@ -425,8 +408,7 @@ static void a_look_ends_where_a_connection_is_to_be_made(void **state) {
     twi_sentinels_destroy(sentinels);
 }
 
-static void what_was_made_is_freed(void **state) {
-    (void)state;
+TEST(what_was_made_is_freed) {
     made = gone = 0;
     struct twi_sentinels *sentinels = sentinels_of(NULL, NULL, NULL);
     struct twi_endpoint endpoint;
@@ -434,26 +416,4 @@ static void what_was_made_is_freed(void **state) {
     assert_int_equal(twi_sentinels_ask(sentinels, 0, &endpoint, &again_ms), TWI_WHERE_NOT_YET);
     twi_sentinels_abandon(sentinels); /* in the middle of a question */
     assert_true(made == SEEDS && gone == SEEDS);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_answer_is_a_place_or_it_is_none),
-        cmocka_unit_test(a_host_that_is_too_long_is_no_place),
-        cmocka_unit_test(the_first_that_names_the_master_is_believed),
-        cmocka_unit_test(an_answer_is_the_same_in_single_bytes),
-        cmocka_unit_test(who_does_not_say_is_passed_over),
-        cmocka_unit_test(all_of_them_have_three_times_the_timeout),
-        cmocka_unit_test(time_in_which_nobody_looked_is_forgiven_but_not_for_ever),
-        cmocka_unit_test(many_slightly_late_looks_do_not_push_the_deadline_away),
-        cmocka_unit_test(who_named_the_wrong_one_is_not_asked_first_again),
-        cmocka_unit_test(why_nobody_says_names_the_sentinel_and_the_reason),
-        cmocka_unit_test(the_sentinels_have_a_login_of_their_own),
-        cmocka_unit_test(of_a_refused_login_the_first_word_is_kept),
-        cmocka_unit_test(a_connection_is_left_only_where_more_than_half_name_another),
-        cmocka_unit_test(they_are_asked_soon_after_a_connection_and_then_every_ten_seconds),
-        cmocka_unit_test(a_look_ends_where_a_connection_is_to_be_made),
-        cmocka_unit_test(what_was_made_is_freed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,8 +68,7 @@ static const char *connect_once(void *link, const struct twi_endpoint *endpoint)
 /* Goal: whoever runs Redis gives its name to another server, and the earlier one still accepts connections (a master
  * that has become a replica). The next connection goes to the new one. While no name server answers, it goes where the
  * last one went. */
-static void a_name_is_looked_up_for_each_connection(void **state) {
-    (void)state;
+TEST(a_name_is_looked_up_for_each_connection) {
     uint16_t port = 0;
     int one = listen_at("127.0.0.1", &port), other = listen_at("127.0.0.2", &port);
     struct twi_endpoint endpoint = {.host = NAME, .port = port};
@@ -125,8 +124,7 @@ static int connect_by_set(void *link, const struct twi_endpoint *endpoint) {
 
 /* Goal: while a name server is silent no thread waits, and nobody is woken; its answer wakes. Where nobody connects any
  * more, it does not. The set is quiet, and the next attempt finds the answer at once. */
-static void an_answer_of_the_name_server_wakes_whoever_connects(void **state) {
-    (void)state;
+TEST(an_answer_of_the_name_server_wakes_whoever_connects) {
     uint16_t port = 0;
     set_begin();
     int listener = listen_at("127.0.0.1", &port), before = answers;
@@ -154,8 +152,7 @@ static void an_answer_of_the_name_server_wakes_whoever_connects(void **state) {
 
 /* Goal: a connection can be given up while its name is being looked up, also in a forked child: no thread waits for the
  * look-up, and what it finds later is freed. (A sanitizer or valgrind sees what is touched, and leaks.) */
-static void a_connection_ends_while_its_look_up_hangs(void **state) {
-    (void)state;
+TEST(a_connection_ends_while_its_look_up_hangs) {
     struct twi_endpoint endpoint = {.host = NAME, .port = 1};
     set_begin();
     int before = answers, asked = asks;
@@ -178,8 +175,7 @@ static void a_connection_ends_while_its_look_up_hangs(void **state) {
 }
 
 /* Goal: a socket that is full wakes nobody until it takes bytes again. Then what is left can be sent. */
-static void a_full_socket_wakes_nobody_until_there_is_room(void **state) {
-    (void)state;
+TEST(a_full_socket_wakes_nobody_until_there_is_room) {
     static char data[1 << 20], drain[1 << 16];
     uint16_t port = 0;
     set_begin();
@@ -204,8 +200,7 @@ static void a_full_socket_wakes_nobody_until_there_is_room(void **state) {
 }
 
 /* Goal: a connection that was closed wakes nobody, though a child of the host still has a copy of its socket. */
-static void a_child_of_the_host_does_not_keep_a_closed_connection_awake(void **state) {
-    (void)state;
+TEST(a_child_of_the_host_does_not_keep_a_closed_connection_awake) {
     uint16_t port = 0;
     set_begin();
     int listener = listen_at("127.0.0.1", &port);
@@ -225,15 +220,4 @@ static void a_child_of_the_host_does_not_keep_a_closed_connection_awake(void **s
     twi_socket_transport.destroy(link);
     close(listener);
     twi_socket_set_unmake(&set);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_name_is_looked_up_for_each_connection),
-        cmocka_unit_test(an_answer_of_the_name_server_wakes_whoever_connects),
-        cmocka_unit_test(a_connection_ends_while_its_look_up_hangs),
-        cmocka_unit_test(a_full_socket_wakes_nobody_until_there_is_room),
-        cmocka_unit_test(a_child_of_the_host_does_not_keep_a_closed_connection_awake),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

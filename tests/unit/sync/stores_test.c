@@ -40,8 +40,7 @@ static size_t batches_of(const struct rig *rig, uint32_t store) {
 }
 
 /* Goal: the windows of all stores share one budget, and what was frozen first goes first, whichever store it is of. */
-static void the_oldest_batch_of_all_stores_goes_first(void **state) {
-    (void)state;
+TEST(the_oldest_batch_of_all_stores_goes_first) {
     struct rig rig;
     rig_make(&rig, 4 * sizeof(struct twi_batch));
     for (int64_t i = 0; i < 6; i++) acknowledge(&rig, (uint32_t)(i % 2), 100 * i);
@@ -57,8 +56,7 @@ static void the_oldest_batch_of_all_stores_goes_first(void **state) {
 
 /* Goal: a batch that may be needed is kept, however old it is: one that the replicas lack, or one that a reply may
  * still be about; then a younger one of another store goes. */
-static void what_may_be_needed_is_kept(void **state) {
-    (void)state;
+TEST(what_may_be_needed_is_kept) {
     struct rig rig;
     rig_make(&rig, sizeof(struct twi_batch));
     rig.stores[0].ledger.awaits_replicas = true;
@@ -73,12 +71,4 @@ static void what_may_be_needed_is_kept(void **state) {
     assert_int_equal(batches_of(&rig, 0), 1);
     assert_int_equal(batches_of(&rig, 1), 0);
     rig_free(&rig);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_oldest_batch_of_all_stores_goes_first),
-        cmocka_unit_test(what_may_be_needed_is_kept),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,8 +15,7 @@ static void play_round(struct twi_tickets *tickets, bool refused) {
 }
 
 /* Goal: each ticket has the outcome of its own round. */
-static void a_ticket_is_answered_by_its_own_round(void **state) {
-    (void)state;
+TEST(a_ticket_is_answered_by_its_own_round) {
     struct twi_tickets tickets = {0};
     uint64_t taken[100];
     for (int i = 0; i < 100; i++) {
@@ -30,8 +29,7 @@ static void a_ticket_is_answered_by_its_own_round(void **state) {
 
 /* Goal: a caller that looks after its outcome was overwritten never hears that all is well where it was not.
  * Method: one refused round, then more good ones than are kept. */
-static void a_refusal_is_not_forgotten(void **state) {
-    (void)state;
+TEST(a_refusal_is_not_forgotten) {
     struct twi_tickets tickets = {0};
     uint64_t good = twi_ticket_take(&tickets);
     play_round(&tickets, false);
@@ -59,8 +57,7 @@ static uint64_t begin_round(struct twi_tickets *tickets, struct twi_ticket_share
 }
 
 /* Goal: a flush is done when every store has acknowledged its own number, whatever numbers the others are at. */
-static void a_flush_waits_for_every_store(void **state) {
-    (void)state;
+TEST(a_flush_waits_for_every_store) {
     struct twi_tickets tickets = {0};
     struct twi_ticket_share shares[3] = {{0}};
     uint64_t ticket = begin_round(&tickets, shares, 3);
@@ -76,8 +73,7 @@ static void a_flush_waits_for_every_store(void **state) {
 
 /* Goal: if the batches of one store are numbered again, the flush awaits its new numbers; what it awaits of the other
  * stores stays as it was. Method: the numbers of the other store have gone on meanwhile, and are not acknowledged. */
-static void a_store_that_begins_anew_renews_its_share_alone(void **state) {
-    (void)state;
+TEST(a_store_that_begins_anew_renews_its_share_alone) {
     struct twi_tickets tickets = {0};
     struct twi_ticket_share shares[3] = {{0}};
     uint64_t ticket = begin_round(&tickets, shares, 3);
@@ -96,8 +92,7 @@ static void a_store_that_begins_anew_renews_its_share_alone(void **state) {
 }
 
 /* Goal: a store that is made while a round collects is a part of it; one that is made later is not. */
-static void a_store_joins_the_round_that_collects(void **state) {
-    (void)state;
+TEST(a_store_joins_the_round_that_collects) {
     struct twi_tickets tickets = {0};
     struct twi_ticket_share first = {0}, second = {0}, third = {0};
     uint64_t ticket = twi_ticket_take(&tickets);
@@ -112,15 +107,4 @@ static void a_store_joins_the_round_that_collects(void **state) {
     assert_int_equal(twi_ticket_state(&tickets, ticket), TWI_TICKET_OPEN);
     twi_ticket_acknowledged(&tickets, &second, 1);
     assert_int_equal(twi_ticket_state(&tickets, ticket), TWI_TICKET_DONE);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_ticket_is_answered_by_its_own_round),
-        cmocka_unit_test(a_refusal_is_not_forgotten),
-        cmocka_unit_test(a_flush_waits_for_every_store),
-        cmocka_unit_test(a_store_that_begins_anew_renews_its_share_alone),
-        cmocka_unit_test(a_store_joins_the_round_that_collects),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

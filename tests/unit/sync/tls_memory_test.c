@@ -67,8 +67,7 @@ static int64_t step(void) {
 }
 
 /* Goal: without memory a connection ends with an error, or continues; the next one with memory is as good as ever. */
-static void a_connection_without_memory_is_an_error_and_no_more(void **state) {
-    (void)state;
+TEST(a_connection_without_memory_is_an_error_and_no_more) {
     struct tls_rig rig;
     int64_t failures = 0, begin = 1 + (int64_t)(test_seed() % (uint64_t)step());
     rig_make(&rig);
@@ -83,8 +82,7 @@ static void a_connection_without_memory_is_an_error_and_no_more(void **state) {
 }
 
 /* Goal: files that cannot be read for want of memory are refused, or, when they change, leave what was there. */
-static void files_without_memory_are_refused_or_change_nothing(void **state) {
-    (void)state;
+TEST(files_without_memory_are_refused_or_change_nothing) {
     struct tls_rig rig;
     char error[TWI_TLS_ERROR_MAX];
     rig_make(&rig);
@@ -108,9 +106,5 @@ static void files_without_memory_are_refused_or_change_nothing(void **state) {
 int main(void) {
     if (CRYPTO_set_mem_functions(give, give_again, take_back) != 1)
         test_skip_program("OpenSSL has already asked for memory: run it with an OpenSSL that asks later (Debian 12)");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_connection_without_memory_is_an_error_and_no_more),
-        cmocka_unit_test(files_without_memory_are_refused_or_change_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -18,8 +18,7 @@ static const char *refused(struct tls_rig *rig, const struct certificate_wish *w
     return rig_why(rig);
 }
 
-static void a_certificate_of_another_name_is_refused_by_both_names(void **state) {
-    (void)state;
+TEST(a_certificate_of_another_name_is_refused_by_both_names) {
     struct tls_rig rig;
     rig_make(&rig);
     assert_string_equal(
@@ -39,8 +38,7 @@ static void a_certificate_of_another_name_is_refused_by_both_names(void **state)
     rig_unmake(&rig);
 }
 
-static void a_certificate_out_of_its_time_is_refused_with_the_time(void **state) {
-    (void)state;
+TEST(a_certificate_out_of_its_time_is_refused_with_the_time) {
     struct tls_rig rig;
     rig_make(&rig);
     const char *why = refused(&rig, &(struct certificate_wish){.since_s = -7200, .until_s = -3600});
@@ -51,8 +49,7 @@ static void a_certificate_out_of_its_time_is_refused_with_the_time(void **state)
     rig_unmake(&rig);
 }
 
-static void a_certificate_that_nobody_believed_signed_is_refused(void **state) {
-    (void)state;
+TEST(a_certificate_that_nobody_believed_signed_is_refused) {
     struct tls_rig rig;
     struct authority other;
     rig_make(&rig);
@@ -70,8 +67,7 @@ static void a_certificate_that_nobody_believed_signed_is_refused(void **state) {
 }
 
 /* Goal: the system's authorities are trusted where no file is named, and none of ours is among them. */
-static void without_a_file_the_systems_authorities_are_asked(void **state) {
-    (void)state;
+TEST(without_a_file_the_systems_authorities_are_asked) {
     struct tls_rig rig;
     rig_begin(&rig);
     rig_make_with(&rig, &(struct twi_tls_options){.ca_file = ""});
@@ -92,8 +88,7 @@ static void expect_name(struct tls_rig *rig, const char *host, const char *verif
 
 /* Goal: hosts and addresses are verified; a host is named to the server (SNI), an address is not. C20: one name for
  * every node of a cluster whose certificates name hosts. */
-static void the_host_or_the_name_given_for_it_is_verified(void **state) {
-    (void)state;
+TEST(the_host_or_the_name_given_for_it_is_verified) {
     struct tls_rig rig;
     rig_begin(&rig);
     struct issued named =
@@ -109,8 +104,7 @@ static void the_host_or_the_name_given_for_it_is_verified(void **state) {
     rig_unmake(&rig);
 }
 
-static void insecure_leaves_the_certificate_unseen_and_says_so(void **state) {
-    (void)state;
+TEST(insecure_leaves_the_certificate_unseen_and_says_so) {
     struct tls_rig rig;
     struct twi_tls_news news;
     rig_begin(&rig);
@@ -142,8 +136,7 @@ static const char *turned_away(struct tls_rig *rig) {
     return rig_why(rig);
 }
 
-static void a_server_that_wants_a_certificate_of_ours_says_so(void **state) {
-    (void)state;
+TEST(a_server_that_wants_a_certificate_of_ours_says_so) {
     struct tls_rig rig;
     rig_make(&rig);
     rig_server_wants_client(&rig);
@@ -157,8 +150,7 @@ static void a_server_that_wants_a_certificate_of_ours_says_so(void **state) {
     rig_unmake(&rig);
 }
 
-static void a_client_certificate_of_a_stranger_is_refused_by_the_server(void **state) {
-    (void)state;
+TEST(a_client_certificate_of_a_stranger_is_refused_by_the_server) {
     struct tls_rig rig;
     struct authority other;
     authority_make(&other);
@@ -173,8 +165,7 @@ static void a_client_certificate_of_a_stranger_is_refused_by_the_server(void **s
     authority_destroy(&other);
 }
 
-static void a_server_without_tls_is_told_from_one_with_it(void **state) {
-    (void)state;
+TEST(a_server_without_tls_is_told_from_one_with_it) {
     struct tls_rig rig;
     rig_make(&rig);
     rig.is_plain = true;
@@ -190,8 +181,7 @@ static void a_server_without_tls_is_told_from_one_with_it(void **state) {
 }
 
 /* A plain Redis takes the first bytes for a part of a command, and waits for more. */
-static void a_server_that_waits_for_more_is_asked_whether_it_speaks_tls(void **state) {
-    (void)state;
+TEST(a_server_that_waits_for_more_is_asked_whether_it_speaks_tls) {
     struct tls_rig rig;
     rig_make(&rig);
     rig.is_plain = true;
@@ -207,8 +197,7 @@ static void a_server_that_waits_for_more_is_asked_whether_it_speaks_tls(void **s
 }
 
 /* Goal: a name is verified by subjectAltName alone, as browsers do. */
-static void a_certificate_with_a_common_name_alone_is_refused(void **state) {
-    (void)state;
+TEST(a_certificate_with_a_common_name_alone_is_refused) {
     struct tls_rig rig;
     rig_begin(&rig);
     struct issued named = authority_issue(&rig.authority, "named",
@@ -222,8 +211,7 @@ static void a_certificate_with_a_common_name_alone_is_refused(void **state) {
 }
 
 /* Goal: a key that others may read is used, and named. */
-static void a_key_that_others_may_read_is_named(void **state) {
-    (void)state;
+TEST(a_key_that_others_may_read_is_named) {
     struct tls_rig rig;
     struct twi_tls_news news;
     rig_begin(&rig);
@@ -241,8 +229,7 @@ static void a_key_that_others_may_read_is_named(void **state) {
     rig_unmake(&rig);
 }
 
-static void what_is_older_than_tls_1_2_is_refused(void **state) {
-    (void)state;
+TEST(what_is_older_than_tls_1_2_is_refused) {
     struct tls_rig rig;
     rig_make(&rig);
     SSL_CTX_set_cipher_list(rig.context, "DEFAULT:@SECLEVEL=0");
@@ -262,8 +249,7 @@ static void expect_options(const struct twi_tls_options *options, const char *te
     if (strstr(error, text) != error) fail_msg("'%s' is not '%s...'", error, text);
 }
 
-static void files_that_cannot_be_used_are_named_by_their_option(void **state) {
-    (void)state;
+TEST(files_that_cannot_be_used_are_named_by_their_option) {
     struct authority authority;
     char broken[128], missing[128];
     authority_make(&authority);
@@ -294,24 +280,4 @@ static void files_that_cannot_be_used_are_named_by_their_option(void **state) {
     name[sizeof name - 1] = '\0';
     expect_options(&(struct twi_tls_options){.server_name = name}, "redis_tls_server_name: longer than 255 bytes");
     authority_destroy(&authority);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_certificate_of_another_name_is_refused_by_both_names),
-        cmocka_unit_test(a_certificate_out_of_its_time_is_refused_with_the_time),
-        cmocka_unit_test(a_certificate_that_nobody_believed_signed_is_refused),
-        cmocka_unit_test(without_a_file_the_systems_authorities_are_asked),
-        cmocka_unit_test(the_host_or_the_name_given_for_it_is_verified),
-        cmocka_unit_test(insecure_leaves_the_certificate_unseen_and_says_so),
-        cmocka_unit_test(a_server_that_wants_a_certificate_of_ours_says_so),
-        cmocka_unit_test(a_client_certificate_of_a_stranger_is_refused_by_the_server),
-        cmocka_unit_test(a_server_without_tls_is_told_from_one_with_it),
-        cmocka_unit_test(a_server_that_waits_for_more_is_asked_whether_it_speaks_tls),
-        cmocka_unit_test(a_certificate_with_a_common_name_alone_is_refused),
-        cmocka_unit_test(a_key_that_others_may_read_is_named),
-        cmocka_unit_test(what_is_older_than_tls_1_2_is_refused),
-        cmocka_unit_test(files_that_cannot_be_used_are_named_by_their_option),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

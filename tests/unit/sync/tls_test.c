@@ -14,8 +14,7 @@ static void fill(char *bytes, size_t size, unsigned seed) {
 }
 
 /* Goal: a network that hands over a byte at a time costs time and nothing else. */
-static void a_handshake_and_an_answer_come_byte_by_byte(void **state) {
-    (void)state;
+TEST(a_handshake_and_an_answer_come_byte_by_byte) {
     struct tls_rig rig;
     rig_make(&rig);
     rig.chunk = 1;
@@ -44,8 +43,7 @@ static size_t server_read(struct tls_rig *rig, char *got, size_t used, size_t si
 
 /* Goal: a write that could not go out whole is repeated from other memory, with more bytes behind it. Method: the
  * socket holds little and no thread reads; then the server reads on. */
-static void a_full_socket_takes_the_rest_later_from_wherever_it_lies_then(void **state) {
-    (void)state;
+TEST(a_full_socket_takes_the_rest_later_from_wherever_it_lies_then) {
     enum { SIZE = 300000 };
     struct tls_rig rig;
     char *want = malloc(SIZE), *got = malloc(SIZE);
@@ -79,8 +77,7 @@ static void a_full_socket_takes_the_rest_later_from_wherever_it_lies_then(void *
 
 /* C19. Goal: what OpenSSL has decrypted and nobody has read raises no poll; recv() says 0 only when there is none.
  * Method: all of the server's bytes have come; small reads; the socket must be empty long before the last read. */
-static void recv_gives_everything_that_openssl_holds_before_it_says_nothing(void **state) {
-    (void)state;
+TEST(recv_gives_everything_that_openssl_holds_before_it_says_nothing) {
     struct tls_rig rig;
     char bytes[16000], got[16000];
     size_t used = 0;
@@ -107,8 +104,7 @@ static void recv_gives_everything_that_openssl_holds_before_it_says_nothing(void
 
 /* Goal: Redis may ask for new keys at any time, in the middle of a full socket too: no count is lost or delayed.
  * Method: what was sent before, what comes behind the request, and what is sent after it are all there. */
-static void a_change_of_keys_in_a_full_socket_loses_nothing(void **state) {
-    (void)state;
+TEST(a_change_of_keys_in_a_full_socket_loses_nothing) {
     enum { SIZE = 200000 };
     struct tls_rig rig;
     char *want = malloc(SIZE), *got = malloc(SIZE), word[64] = "";
@@ -138,8 +134,7 @@ static void a_change_of_keys_in_a_full_socket_loses_nothing(void **state) {
 
 /* Goal: while the handshake waits for the server, no caller is informed to wait for writing: that would be a busy
  * loop. */
-static void a_handshake_that_waits_for_the_server_waits_for_reading(void **state) {
-    (void)state;
+TEST(a_handshake_that_waits_for_the_server_waits_for_reading) {
     struct tls_rig rig;
     rig_make(&rig);
     int done = 0;
@@ -156,8 +151,7 @@ static void a_handshake_that_waits_for_the_server_waits_for_reading(void **state
 }
 
 /* Goal: a server that is gone is an error, not a signal (SIGPIPE ends this program), and not a refusal of TLS. */
-static void a_server_that_hangs_up_is_an_error_and_no_signal(void **state) {
-    (void)state;
+TEST(a_server_that_hangs_up_is_an_error_and_no_signal) {
     struct tls_rig rig;
     char byte;
     signal(SIGPIPE, SIG_DFL);
@@ -193,8 +187,7 @@ static bool resumes(struct tls_rig *rig) {
     return resumed;
 }
 
-static void the_second_connection_resumes_the_session_of_the_first(void **state) {
-    (void)state;
+TEST(the_second_connection_resumes_the_session_of_the_first) {
     struct tls_rig rig;
     rig_make(&rig);
     assert_false(resumes(&rig));
@@ -212,8 +205,7 @@ static void the_second_connection_resumes_the_session_of_the_first(void **state)
     rig_unmake(&rig);
 }
 
-static void a_session_of_tls_1_2_is_resumed_too(void **state) {
-    (void)state;
+TEST(a_session_of_tls_1_2_is_resumed_too) {
     struct tls_rig rig;
     rig_make(&rig);
     SSL_CTX_set_max_proto_version(rig.context, TLS1_2_VERSION);
@@ -224,8 +216,7 @@ static void a_session_of_tls_1_2_is_resumed_too(void **state) {
 }
 
 /* Goal: a server that does not know the session any more is no failure. */
-static void a_server_that_forgot_the_session_makes_a_new_one(void **state) {
-    (void)state;
+TEST(a_server_that_forgot_the_session_makes_a_new_one) {
     struct tls_rig rig;
     rig_make(&rig);
     assert_false(resumes(&rig));
@@ -238,8 +229,7 @@ static void a_server_that_forgot_the_session_makes_a_new_one(void **state) {
 }
 
 /* Goal: the list of sessions has an end, and keeps those used last. */
-static void only_so_many_endpoints_have_their_session_kept(void **state) {
-    (void)state;
+TEST(only_so_many_endpoints_have_their_session_kept) {
     struct tls_rig rig;
     rig_begin(&rig);
     struct issued all =
@@ -274,8 +264,7 @@ static void spoil(const char *path) {
 
 /* Goal: certificates of weeks under an engine of months: what changes is read at the next connect, what is broken
  * changes nothing and is told once. */
-static void a_changed_certificate_is_read_at_the_next_connect(void **state) {
-    (void)state;
+TEST(a_changed_certificate_is_read_at_the_next_connect) {
     struct tls_rig rig;
     rig_begin(&rig);
     struct issued client = authority_issue(&rig.authority, "client", &(struct certificate_wish){.common_name = "one"});
@@ -308,8 +297,7 @@ static void a_changed_certificate_is_read_at_the_next_connect(void **state) {
 }
 
 /* Goal: an authority that is trusted no more ends sessions that were made under it. */
-static void sessions_end_with_the_files_that_they_were_made_under(void **state) {
-    (void)state;
+TEST(sessions_end_with_the_files_that_they_were_made_under) {
     struct tls_rig rig;
     struct authority other;
     rig_make(&rig);
@@ -328,8 +316,7 @@ static void sessions_end_with_the_files_that_they_were_made_under(void **state) 
 /* ---- fork -------------------------------------------------------------------------------------------------------- */
 
 /* Goal: a child closes its copy and says nothing: the parent's connection continues. */
-static void a_forked_child_abandons_without_a_word(void **state) {
-    (void)state;
+TEST(a_forked_child_abandons_without_a_word) {
     struct tls_rig rig;
     int status;
     rig_make(&rig);
@@ -347,23 +334,4 @@ static void a_forked_child_abandons_without_a_word(void **state) {
     assert_int_equal(status, 0);
     rig_hear(&rig, "+PONG\r\n");
     rig_unmake(&rig);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_handshake_and_an_answer_come_byte_by_byte),
-        cmocka_unit_test(a_full_socket_takes_the_rest_later_from_wherever_it_lies_then),
-        cmocka_unit_test(recv_gives_everything_that_openssl_holds_before_it_says_nothing),
-        cmocka_unit_test(a_change_of_keys_in_a_full_socket_loses_nothing),
-        cmocka_unit_test(a_handshake_that_waits_for_the_server_waits_for_reading),
-        cmocka_unit_test(a_server_that_hangs_up_is_an_error_and_no_signal),
-        cmocka_unit_test(the_second_connection_resumes_the_session_of_the_first),
-        cmocka_unit_test(a_session_of_tls_1_2_is_resumed_too),
-        cmocka_unit_test(a_server_that_forgot_the_session_makes_a_new_one),
-        cmocka_unit_test(only_so_many_endpoints_have_their_session_kept),
-        cmocka_unit_test(a_changed_certificate_is_read_at_the_next_connect),
-        cmocka_unit_test(sessions_end_with_the_files_that_they_were_made_under),
-        cmocka_unit_test(a_forked_child_abandons_without_a_word),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,8 +22,7 @@ static const char *seed(const struct twi_url *url, uint32_t i) {
     return name;
 }
 
-static void every_part_of_a_tcp_url_is_read(void **state) {
-    (void)state;
+TEST(every_part_of_a_tcp_url_is_read) {
     struct twi_url url = parse("redis://us%65r:p%40ss%3Aw%2Ford@example.com:7000/12");
     assert_string_equal(url.user, "user");
     assert_string_equal(url.password, "p@ss:w/ord");
@@ -43,8 +42,7 @@ static void every_part_of_a_tcp_url_is_read(void **state) {
     assert_string_equal(parse("redis://a:b@c:d@host").password, "b@c:d"); /* the last @ ends the login */
 }
 
-static void a_unix_path_is_read(void **state) {
-    (void)state;
+TEST(a_unix_path_is_read) {
     struct twi_url url = parse("unix:///run/redis/a%20b.sock");
     assert_true(url.is_unix && url.db == 0);
     assert_true(twi_url_seed(&url, 0).is_unix);
@@ -56,8 +54,7 @@ static void a_unix_path_is_read(void **state) {
     assert_int_equal(url.db, 3);
 }
 
-static void nodes_of_a_cluster_are_a_list(void **state) {
-    (void)state;
+TEST(nodes_of_a_cluster_are_a_list) {
     struct twi_url url = parse("redis+cluster://user:pw@a:7000,b,[::1]:7002");
     assert_true(url.kind == TWI_URL_CLUSTER && url.seed_count == 3 && !url.is_tls);
     assert_string_equal(url.user, "user");
@@ -68,8 +65,7 @@ static void nodes_of_a_cluster_are_a_list(void **state) {
     assert_true(url.kind == TWI_URL_CLUSTER && url.seed_count == 1 && url.is_tls && twi_url_seed(&url, 0).is_tls);
 }
 
-static void sentinels_are_a_list_and_know_a_name(void **state) {
-    (void)state;
+TEST(sentinels_are_a_list_and_know_a_name) {
     struct twi_url url = parse("redis+sentinel://user:pw@a,b:5000,[::1]/my%20master/3");
     assert_true(url.kind == TWI_URL_SENTINEL && url.seed_count == 3 && url.db == 3 && !url.is_tls);
     assert_string_equal(url.master, "my master");
@@ -82,8 +78,7 @@ static void sentinels_are_a_list_and_know_a_name(void **state) {
     assert_string_equal(url.master, "name");
 }
 
-static void valkey_is_another_word_for_redis(void **state) {
-    (void)state;
+TEST(valkey_is_another_word_for_redis) {
     static const struct {
         const char *text;
         enum twi_url_kind kind;
@@ -104,16 +99,14 @@ static void valkey_is_another_word_for_redis(void **state) {
     }
 }
 
-static void log_lines_name_the_place_and_nothing_more(void **state) {
-    (void)state;
+TEST(log_lines_name_the_place_and_nothing_more) {
     struct twi_url url = parse("redis://u:secret@[::1]:7000/2");
     assert_string_equal(seed(&url, 0), "[::1]:7000");
     url = parse("unix://u:secret@/run/redis.sock");
     assert_string_equal(seed(&url, 0), "/run/redis.sock");
 }
 
-static void whatever_is_not_understood_is_refused_by_name(void **state) {
-    (void)state;
+TEST(whatever_is_not_understood_is_refused_by_name) {
     static const struct {
         const char *text, *says;
     } cases[] = {
@@ -189,8 +182,7 @@ static void whatever_is_not_understood_is_refused_by_name(void **state) {
     }
 }
 
-static void lengths_are_bounded(void **state) {
-    (void)state;
+TEST(lengths_are_bounded) {
     struct twi_url url;
     char text[4096], error[256];
     snprintf(text, sizeof text, "unix:///%0107d", 0); /* 108 bytes of path: one too many */
@@ -216,18 +208,4 @@ static void lengths_are_bounded(void **state) {
     assert_false(twi_url_parse(text, &url, error, sizeof error));
     assert_false(twi_url_parse(text, &url, NULL, 0)); /* no process listens: refused all the same */
     assert_int_equal(url.seed_count, 0);              /* and nothing is left behind */
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_part_of_a_tcp_url_is_read),
-        cmocka_unit_test(a_unix_path_is_read),
-        cmocka_unit_test(nodes_of_a_cluster_are_a_list),
-        cmocka_unit_test(sentinels_are_a_list_and_know_a_name),
-        cmocka_unit_test(valkey_is_another_word_for_redis),
-        cmocka_unit_test(log_lines_name_the_place_and_nothing_more),
-        cmocka_unit_test(whatever_is_not_understood_is_refused_by_name),
-        cmocka_unit_test(lengths_are_bounded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

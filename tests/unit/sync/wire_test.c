@@ -19,8 +19,7 @@ static enum twi_wire decode(const char *text, size_t size, size_t piece, const s
     return TWI_WIRE_MORE;
 }
 
-static void a_command_is_its_counted_arguments(void **state) {
-    (void)state;
+TEST(a_command_is_its_counted_arguments) {
     static const char want[] = "*4\r\n$3\r\nSET\r\n$4\r\na\0\r\n\r\n$2\r\n-7\r\n$20\r\n18446744073709551615\r\n";
     struct twi_bytes out = {0};
     twi_wire_begin(&out, 4);
@@ -36,8 +35,7 @@ static void a_command_is_its_counted_arguments(void **state) {
 }
 
 /* Goal: numbers are spelled as printf() spells them. Method: each power of two, its neighbours, their negatives. */
-static void numbers_are_decimal(void **state) {
-    (void)state;
+TEST(numbers_are_decimal) {
     char digits[24], want[64];
     for (int bit = 0; bit < 64 * 3; bit++) {
         uint64_t value = (UINT64_C(1) << (bit / 3)) + (uint64_t)(bit % 3) - 1;
@@ -57,8 +55,7 @@ static void numbers_are_decimal(void **state) {
 }
 
 /* Goal: a reply means the same however its bytes arrive. Method: every size of piece. */
-static void a_reply_is_the_same_in_pieces_of_any_size(void **state) {
-    (void)state;
+TEST(a_reply_is_the_same_in_pieces_of_any_size) {
     static const char reply[] =
         "*6\r\n$2\r\nOK\r\n:-42\r\n$-1\r\n+LATE\r\n-WRONGTYPE no\r\n*2\r\n$0\r\n\r\n:9223372036854775807\r\n";
     for (size_t piece = 1; piece < sizeof reply; piece++) {
@@ -89,8 +86,7 @@ static void assert_bad(const char *text, size_t size) {
 }
 
 /* Goal: a hostile or broken server costs the connection and no more (fault 10). */
-static void garbage_and_excess_are_bad(void **state) {
-    (void)state;
+TEST(garbage_and_excess_are_bad) {
     static const char *const texts[] = {"garbage\r\n",
                                         "*65\r\n",
                                         "*-2\r\n",
@@ -116,8 +112,7 @@ static void garbage_and_excess_are_bad(void **state) {
 }
 
 /* Goal: a length that is never filled is bounded by what is kept waiting. Method: a giant string, fed for ever. */
-static void a_reply_that_never_ends_is_cut_off(void **state) {
-    (void)state;
+TEST(a_reply_that_never_ends_is_cut_off) {
     struct twi_reader *reader = twi_reader_create(&limits);
     const struct twi_node *nodes;
     size_t count, fed = 0;
@@ -132,8 +127,7 @@ static void a_reply_that_never_ends_is_cut_off(void **state) {
     twi_reader_free(reader);
 }
 
-static void numbers_are_whole_or_none(void **state) {
-    (void)state;
+TEST(numbers_are_whole_or_none) {
     static const char *const bad[] = {"", "-", "1 ", " 1", "0x1", "1.0", "9223372036854775808", "text", "+1"};
     int64_t value = 0;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -146,8 +140,7 @@ static void numbers_are_whole_or_none(void **state) {
 }
 
 /* Goal: a number of any size is within the bounds of what it is read as; a text that is none stays none. */
-static void numbers_of_any_size_are_bounded(void **state) {
-    (void)state;
+TEST(numbers_of_any_size_are_bounded) {
     static const int64_t values[] = {INT64_MIN, INT64_MIN + 1, -1, 0, 1, TW_COUNT_MAX, TW_COUNT_MAX + 1, INT64_MAX};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         struct twi_node node = {.type = TWI_NODE_INTEGER, .integer = values[i]};
@@ -168,8 +161,7 @@ static void numbers_of_any_size_are_bounded(void **state) {
 }
 
 /* Goal: a line without an end is refused once it is longer than any of the protocol's, and long texts are not. */
-static void a_line_without_an_end_is_refused(void **state) {
-    (void)state;
+TEST(a_line_without_an_end_is_refused) {
     static const struct twi_wire_limits wide = {.bytes_max = 8u << 20, .nodes_max = 64, .depth_max = 3};
     static char block[16384];
     const struct twi_node *nodes;
@@ -200,8 +192,7 @@ static void a_line_without_an_end_is_refused(void **state) {
 
 /* Goal: only errors on the closed list are taken for "nothing was done", as Redis from 7 on and Valkey word them, and
  * as Redis 6 wraps them. */
-static void only_known_refusals_mean_that_nothing_was_done(void **state) {
-    (void)state;
+TEST(only_known_refusals_mean_that_nothing_was_done) {
     static const struct {
         const char *text;
         enum twi_reply_kind kind;
@@ -242,8 +233,7 @@ static void only_known_refusals_mean_that_nothing_was_done(void **state) {
 }
 
 /* Goal: what an operator reads begins with the error, not with what Redis 6 puts in front of it. */
-static void an_error_is_shown_without_its_wrapping(void **state) {
-    (void)state;
+TEST(an_error_is_shown_without_its_wrapping) {
     static const char *const cases[][2] = {
         {"ERR Error running script (call to f_3f): @user_script:35: @user_script: 35: -OOM command not allowed",
          "OOM command not allowed"},
@@ -261,8 +251,7 @@ static void an_error_is_shown_without_its_wrapping(void **state) {
 }
 
 /* Goal: a reply that is whole as protocol, but not what the script answers, is refused. */
-static void replies_of_another_shape_are_not_answers(void **state) {
-    (void)state;
+TEST(replies_of_another_shape_are_not_answers) {
     static const char *const texts[] = {
         "+OK\r\n",
         ":1\r\n",
@@ -284,8 +273,7 @@ static void replies_of_another_shape_are_not_answers(void **state) {
 }
 
 /* Goal: whether a server is a master is believed only where it says so. */
-static void a_role_is_what_the_server_says(void **state) {
-    (void)state;
+TEST(a_role_is_what_the_server_says) {
     static const struct {
         const char *reply;
         enum twi_role by_role, by_info;
@@ -309,22 +297,4 @@ static void a_role_is_what_the_server_says(void **state) {
         assert_int_equal(twi_reply_info_role(nodes), cases[i].by_info);
         twi_reader_free(reader);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_command_is_its_counted_arguments),
-        cmocka_unit_test(numbers_are_decimal),
-        cmocka_unit_test(a_reply_is_the_same_in_pieces_of_any_size),
-        cmocka_unit_test(garbage_and_excess_are_bad),
-        cmocka_unit_test(a_reply_that_never_ends_is_cut_off),
-        cmocka_unit_test(numbers_are_whole_or_none),
-        cmocka_unit_test(numbers_of_any_size_are_bounded),
-        cmocka_unit_test(a_line_without_an_end_is_refused),
-        cmocka_unit_test(only_known_refusals_mean_that_nothing_was_done),
-        cmocka_unit_test(an_error_is_shown_without_its_wrapping),
-        cmocka_unit_test(replies_of_another_shape_are_not_answers),
-        cmocka_unit_test(a_role_is_what_the_server_says),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

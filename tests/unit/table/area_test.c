@@ -17,7 +17,6 @@ struct field {
 };
 
 static bool always(void *ctx) {
-    (void)ctx;
     return true;
 }
 
@@ -137,8 +136,7 @@ static struct tally tally_of(struct field *field) {
 /* Goal: whatever the forecast, each key is found and walked once; with a right forecast nearly all keys of the area's
  * kind have their record in it, and more than half of them where a look-up asks for it.
  * Method: every size of forecast and of records, filled to the forecast and to three times of it. */
-static void keys_lie_at_their_place_or_elsewhere(void **state) {
-    (void)state;
+TEST(keys_lie_at_their_place_or_elsewhere) {
     const uint32_t forecasts[] = {20, 24, 32, 44, 66, 90, 128, 200, 1000, 1024, 4000, 20000};
     struct twi_thread *self = twi_thread_here();
     for (size_t f = 0; f < sizeof forecasts / sizeof *forecasts; f++) {
@@ -234,14 +232,12 @@ static bool check_race(bool put_off, uint32_t lines) {
     field_end(&field);
     return tally.in_area > inserted / 3;
 }
-static void a_record_is_taken_by_one(void **state) {
-    (void)state;
+TEST(a_record_is_taken_by_one) {
     for (uint32_t lines = 1; lines <= TWI_AREA_LINES_MAX; lines++) assert_true(check_race(false, lines));
 }
 /* The same in windows whose area is laid out while the threads go on. The thread that does so may lose its processor,
  * and the others insert all keys elsewhere: not in each round. */
-static void an_area_comes_while_threads_insert(void **state) {
-    (void)state;
+TEST(an_area_comes_while_threads_insert) {
     uint32_t used = 0;
     for (uint32_t round = 0; round < 3 * TWI_AREA_LINES_MAX; round++)
         used += check_race(true, 1 + round % TWI_AREA_LINES_MAX);
@@ -251,8 +247,7 @@ static void an_area_comes_while_threads_insert(void **state) {
 /* Goal: a window of which only the number of keys is known gets an area for the records that most of its first keys
  * have, and as many as these are likely to be.
  * Method: first keys of one length, and mixed ones; how many places there are, and that few keys came too early. */
-static void the_first_keys_decide_for_whom_the_area_is(void **state) {
-    (void)state;
+TEST(the_first_keys_decide_for_whom_the_area_is) {
     struct twi_thread *self = twi_thread_here();
     static const uint32_t forecasts[] = {20, 65, 1024, 20000};
     for (size_t f = 0; f < sizeof forecasts / sizeof *forecasts; f++) {
@@ -294,8 +289,7 @@ static void the_first_keys_decide_for_whom_the_area_is(void **state) {
 
 /* Goal: in a large window no insert waits until the memory for all keys is laid out.
  * Method: the window has its area when it is made, for short keys; long ones are counted all the same. */
-static void a_large_window_is_laid_out_when_it_is_made(void **state) {
-    (void)state;
+TEST(a_large_window_is_laid_out_when_it_is_made) {
     struct twi_thread *self = twi_thread_here();
     static struct field field = {.lines = 2};
     assert_true(twi_arena_make(&field.arena, UINT64_C(256) << 20));
@@ -319,8 +313,7 @@ static void a_large_window_is_laid_out_when_it_is_made(void **state) {
 
 /* Goal: a window for which too little memory is left goes on without an area.
  * Method: the announced keys take more than half of what there is. */
-static void an_area_that_finds_no_room_is_done_without(void **state) {
-    (void)state;
+TEST(an_area_that_finds_no_room_is_done_without) {
     struct twi_thread *self = twi_thread_here();
     static struct field field;
     field_begin_untouched(&field, UINT64_C(4) << 20, 12000, false, 4);
@@ -338,8 +331,7 @@ static void an_area_that_finds_no_room_is_done_without(void **state) {
 /* Goal: an area is built in steps, used only when it is complete, and never takes memory that others need. If its
  * memory is not free in a row, a smaller one serves.
  * Method: small steps; an arena with too little room, and one that is cut up. */
-static void an_area_is_built_in_steps_or_not_at_all(void **state) {
-    (void)state;
+TEST(an_area_is_built_in_steps_or_not_at_all) {
     static struct field field;
     struct twi_area_plan plan;
     struct twi_area_forecast few = {30000, 1}, many = {40000, 1};
@@ -394,8 +386,7 @@ static uint32_t lost_in(const struct field *field) {
 /* Goal: each record of an area belongs to one place, no two records overlap, and none lies on the head of a chunk.
  * Method: forecasts of all sizes about the bounds of chunks; each record is taken, and all its lines are marked. What
  * is built is given back. */
-static void records_of_an_area_lie_apart(void **state) {
-    (void)state;
+TEST(records_of_an_area_lie_apart) {
     static uint8_t lines_used[64 * 1024];
     static const uint32_t forecasts[] = {20,  21,  31,  64,  100, 203, 204,  205,  206,  255,  256,  257,
                                          300, 400, 817, 818, 819, 820, 1000, 1022, 1023, 1024, 1300, 5000};
@@ -438,8 +429,7 @@ static void records_of_an_area_lie_apart(void **state) {
 
 /* Goal: a small family is small: a window of 65 keys takes 120 bytes a key, of which 64 are the record.
  * Method: with keys_expected and without, and fewer keys; what the generation has taken, by its own account. */
-static void a_small_window_takes_little(void **state) {
-    (void)state;
+TEST(a_small_window_takes_little) {
     static const struct {
         uint32_t keys;
         int64_t bytes_max[2];
@@ -512,8 +502,7 @@ static void check_windows(uint64_t expected, const char *form) {
     }
     rig_close(&rig);
 }
-static void windows_with_areas_count_as_windows_do(void **state) {
-    (void)state;
+TEST(windows_with_areas_count_as_windows_do) {
     static const char *const forms[] = {
         "app%d:%d", "app%d:a key whose record has two lines of memory:%d",
         "app%d:a key whose record has three lines of memory, which is so because it has about a hundred bytes:%d"};
@@ -528,8 +517,7 @@ static void windows_with_areas_count_as_windows_do(void **state) {
 /* Goal: the next window has an area for the kind of record that most keys have, as large as there are such keys; for
  * keys that are too long for any it has none.
  * Method: a window of so many keys of each length; then the next one, once it is prepared. */
-static void a_forecast_lays_out_an_area_for_the_keys_of_most(void **state) {
-    (void)state;
+TEST(a_forecast_lays_out_an_area_for_the_keys_of_most) {
     enum { LENGTHS = 5 };
     static const size_t sizes[LENGTHS] = {16, 48, 100, 200, 300};
     static const struct {
@@ -569,18 +557,5 @@ static void a_forecast_lays_out_an_area_for_the_keys_of_most(void **state) {
 
 int main(void) {
     test_prng_seed(&prng, test_seed());
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_lie_at_their_place_or_elsewhere),
-        cmocka_unit_test(a_record_is_taken_by_one),
-        cmocka_unit_test(an_area_comes_while_threads_insert),
-        cmocka_unit_test(the_first_keys_decide_for_whom_the_area_is),
-        cmocka_unit_test(a_large_window_is_laid_out_when_it_is_made),
-        cmocka_unit_test(an_area_that_finds_no_room_is_done_without),
-        cmocka_unit_test(an_area_is_built_in_steps_or_not_at_all),
-        cmocka_unit_test(records_of_an_area_lie_apart),
-        cmocka_unit_test(a_small_window_takes_little),
-        cmocka_unit_test(windows_with_areas_count_as_windows_do),
-        cmocka_unit_test(a_forecast_lays_out_an_area_for_the_keys_of_most),
-    };
-    return cmocka_run_group_tests_name("area", tests, NULL, NULL);
+    return test_run();
 }

@@ -14,8 +14,7 @@ static uint64_t set(int64_t value, uint64_t flags) {
     return 0;
 }
 
-static void trap_e3_no_sum_touches_the_flags(void **state) {
-    (void)state;
+TEST(trap_e3_no_sum_touches_the_flags) {
     const int64_t values[] = {
         0, 1, -1, 5, -5, (INT64_C(1) << 58) - 1, -(INT64_C(1) << 58), TW_COUNT_MAX, -TW_COUNT_MAX};
     const int64_t deltas[] = {
@@ -42,8 +41,7 @@ static void trap_e3_no_sum_touches_the_flags(void **state) {
 /* Goal: E4. Adds of any size that creep up to the end of the range are refused before they pass it; the mark of the
  * edge comes in time.
  * Method: the largest plain deltas from just below the edge. */
-static void trap_e4_plain_adds_notice_the_edge_in_time(void **state) {
-    (void)state;
+TEST(trap_e4_plain_adds_notice_the_edge_in_time) {
     for (int64_t sign = -1; sign <= 1; sign += 2) {
         (void)set(sign * (TWI_VALUE_EDGE - 1), 0);
         uint64_t before;
@@ -62,8 +60,7 @@ static void trap_e4_plain_adds_notice_the_edge_in_time(void **state) {
     }
 }
 
-static void a_frozen_cell_counts_no_more_and_keeps_its_final_value(void **state) {
-    (void)state;
+TEST(a_frozen_cell_counts_no_more_and_keeps_its_final_value) {
     for (int64_t value = -3; value <= 3; value++) {
         uint64_t meta = set(value, TWI_DIRTY), before;
         assert_i64_equal(twi_cell_freeze(&cell, meta), value);
@@ -78,8 +75,7 @@ static void a_frozen_cell_counts_no_more_and_keeps_its_final_value(void **state)
     }
 }
 
-static void the_cold_part_stands_apart_from_cells_and_keys(void **state) {
-    (void)state;
+TEST(the_cold_part_stands_apart_from_cells_and_keys) {
     alignas(64) static unsigned char memory[64 * 64];
     for (uint32_t kind = 0; kind < TWI_KINDS; kind++) {
         for (uint32_t index = 0; index < 2; index++) {
@@ -100,8 +96,7 @@ static void the_cold_part_stands_apart_from_cells_and_keys(void **state) {
                 sizeof(struct twi_cold));
 }
 
-static void every_key_size_has_a_kind_that_holds_it(void **state) {
-    (void)state;
+TEST(every_key_size_has_a_kind_that_holds_it) {
     for (size_t size = 1; size <= TW_KEY_SIZE_MAX; size++) {
         uint32_t local = twi_kind_for(size, false), synced = twi_kind_for(size, true);
         assert_true(local < TWI_KINDS && twi_kinds[local].key_local >= size);
@@ -119,8 +114,7 @@ static void every_key_size_has_a_kind_that_holds_it(void **state) {
 
 /* Goal: keys that are common, also those of about 100 bytes, have no record that is twice as large as they need.
  * Method: the lines of records at the bounds of each size of up to four lines. */
-static void a_key_has_no_more_lines_than_it_needs(void **state) {
-    (void)state;
+TEST(a_key_has_no_more_lines_than_it_needs) {
     for (size_t size = 1; size <= 224; size++) {
         assert_int_equal(twi_kinds[twi_kind_for(size, false)].lines, (32 + size + 63) / 64);
         size_t with_cold = size <= TWI_KEY_INLINE ? 1 : (64 + size + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES;
@@ -130,8 +124,7 @@ static void a_key_has_no_more_lines_than_it_needs(void **state) {
     assert_int_equal(twi_kinds[twi_kind_for(100, true)].lines, 3);
 }
 
-static void keys_are_equal_when_all_their_bytes_are(void **state) {
-    (void)state;
+TEST(keys_are_equal_when_all_their_bytes_are) {
     unsigned char a[128], b[128];
     for (size_t size = 1; size <= 100; size++) {
         memset(a, 'k', sizeof a);
@@ -148,8 +141,7 @@ static void keys_are_equal_when_all_their_bytes_are(void **state) {
 
 /* Goal: a record has all bytes of its key, and none next to them is read or written.
  * Method: every size, from memory of just that size. */
-static void a_key_is_copied_with_all_its_bytes_and_no_others(void **state) {
-    (void)state;
+TEST(a_key_is_copied_with_all_its_bytes_and_no_others) {
     for (size_t size = 1; size <= TW_KEY_SIZE_MAX; size++) {
         unsigned char *from = malloc(size), to[1 + TW_KEY_SIZE_MAX + 1];
         assert_non_null(from);
@@ -163,8 +155,7 @@ static void a_key_is_copied_with_all_its_bytes_and_no_others(void **state) {
     }
 }
 
-static void sums_saturate(void **state) {
-    (void)state;
+TEST(sums_saturate) {
     assert_i64_equal(twi_saturated_sum(INT64_MAX, 1), INT64_MAX);
     assert_i64_equal(twi_saturated_sum(INT64_MIN, -1), INT64_MIN);
     assert_i64_equal(twi_saturated_sum(INT64_MIN, INT64_MIN), INT64_MIN);
@@ -191,8 +182,7 @@ static void *add_until_frozen(void *ctx) {
 }
 
 /* Goal: E1. The value at the freeze is exactly the sum of the adds that returned success. */
-static void trap_e1_a_freeze_amid_adds_loses_nothing_and_takes_nothing_twice(void **state) {
-    (void)state;
+TEST(trap_e1_a_freeze_amid_adds_loses_nothing_and_takes_nothing_twice) {
     for (uint64_t round = 0; round < test_scale(200); round++) {
         uint64_t meta = set(0, 0);
         struct adder adders[2] = {{0}, {0}};
@@ -210,8 +200,7 @@ static void trap_e1_a_freeze_amid_adds_loses_nothing_and_takes_nothing_twice(voi
 
 /* Goal: the check of a cell notices what breaks one of its rules.
  * Method: sound cells, and each with one rule broken. */
-static void a_cell_with_a_broken_rule_is_not_valid(void **state) {
-    (void)state;
+TEST(a_cell_with_a_broken_rule_is_not_valid) {
     const struct {
         int64_t value;
         uint64_t flags, meta;
@@ -235,21 +224,4 @@ static void a_cell_with_a_broken_rule_is_not_valid(void **state) {
         twi_store_relaxed(&cell.meta, cells[i].meta);
         assert_int_equal(twi_cell_is_valid(&cell), cells[i].is_sound);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(trap_e3_no_sum_touches_the_flags),
-        cmocka_unit_test(trap_e4_plain_adds_notice_the_edge_in_time),
-        cmocka_unit_test(a_frozen_cell_counts_no_more_and_keeps_its_final_value),
-        cmocka_unit_test(the_cold_part_stands_apart_from_cells_and_keys),
-        cmocka_unit_test(every_key_size_has_a_kind_that_holds_it),
-        cmocka_unit_test(a_key_has_no_more_lines_than_it_needs),
-        cmocka_unit_test(keys_are_equal_when_all_their_bytes_are),
-        cmocka_unit_test(a_key_is_copied_with_all_its_bytes_and_no_others),
-        cmocka_unit_test(sums_saturate),
-        cmocka_unit_test(a_cell_with_a_broken_rule_is_not_valid),
-        cmocka_unit_test(trap_e1_a_freeze_amid_adds_loses_nothing_and_takes_nothing_twice),
-    };
-    return cmocka_run_group_tests_name("cell", tests, NULL, NULL);
 }

@@ -105,7 +105,6 @@ struct cost {
 };
 
 static bool always(void *ctx) {
-    (void)ctx;
     return true;
 }
 
@@ -195,8 +194,7 @@ static void check_cost(const struct keys *keys, twi_hash_fn *hash) {
 
 /* Goal: an attacker who knows another engine's secret, or takes the hash for unkeyed, gains nothing.
  * Method: 16-byte keys that all have one 64-bit hash under a secret of zeros, and under a known one. */
-static void keys_of_one_hash_under_a_known_secret_cost_another_nothing(void **state) {
-    (void)state;
+TEST(keys_of_one_hash_under_a_known_secret_cost_another_nothing) {
     twi_hash_fn *aes = twi_hash_aes();
     if (aes == NULL) {
         test_leave_out("no AES rounds on this processor: run it on one that has them, as /proc/cpuinfo says");
@@ -229,8 +227,7 @@ static void fill_by(struct keys *keys, twi_hash_fn *hash, uint64_t mask) {
 }
 
 /* Goal: keys that share low bits, high bits or the tag under the unkeyed form cost no more than random ones. */
-static void keys_that_share_bits_unkeyed_cost_no_more(void **state) {
-    (void)state;
+TEST(keys_that_share_bits_unkeyed_cost_no_more) {
     const uint64_t masks[] = {0xff, UINT64_C(0xff) << 56, UINT64_C(0xff) << 32, UINT64_C(0xf0000000f)};
     struct keys keys = keys_make((size_t)test_scale(100000));
     for (size_t index = 0; index < hash_count; index++)
@@ -321,8 +318,7 @@ static int by_value(const void *a, const void *b) {
 
 /* Goal: no two keys collide under every secret, so knowing the code alone does not help.
  * Method: sets of keys related as differential attacks want them, under many secrets: no two equal 64-bit hashes. */
-static void no_related_keys_collide_whatever_the_secret(void **state) {
-    (void)state;
+TEST(no_related_keys_collide_whatever_the_secret) {
     void (*const adders[])(struct related *) = {add_sizes_undone, add_overlaps, add_plain};
     static struct related set;
     static uint64_t values[RELATED_MAX];
@@ -341,8 +337,7 @@ static void no_related_keys_collide_whatever_the_secret(void **state) {
 }
 
 /* Goal: a flood of such keys costs no more either. Method: 17 to 48 bytes, in families whose blocks are the same. */
-static void keys_whose_sizes_undo_each_other_cost_no_more(void **state) {
-    (void)state;
+TEST(keys_whose_sizes_undo_each_other_cost_no_more) {
     struct keys keys = keys_make((size_t)test_scale(100000));
     for (size_t i = 0; i < keys.count; i++) {
         uint64_t family = i / 2, words[2] = {family * UINT64_C(0x9E3779B97F4A7C15), family};
@@ -359,11 +354,5 @@ int main(void) {
     test_prng_seed(&prng, test_seed());
     hashes[hash_count++] = twi_hash_sip;
     if (twi_hash_aes() != NULL) hashes[hash_count++] = twi_hash_aes();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_of_one_hash_under_a_known_secret_cost_another_nothing),
-        cmocka_unit_test(keys_that_share_bits_unkeyed_cost_no_more),
-        cmocka_unit_test(no_related_keys_collide_whatever_the_secret),
-        cmocka_unit_test(keys_whose_sizes_undo_each_other_cost_no_more),
-    };
-    return cmocka_run_group_tests_name("flood", tests, NULL, NULL);
+    return test_run();
 }

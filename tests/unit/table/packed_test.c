@@ -48,7 +48,6 @@ static void pack_end(struct pack *pack) {
 }
 
 static bool always(void *ctx) {
-    (void)ctx;
     return true;
 }
 
@@ -131,8 +130,7 @@ static bool add_entry(void *ctx, tw_key key, struct twi_final final) {
 /* Goal: every key is found with the value it had, and no other; also after the table is gone.
  * Method: 200,000 keys, local and synced, steps of a turn's work and of the least that goes on; a walk that is
  * interrupted all the time sees each once. */
-static void every_key_is_found_with_its_value_and_no_other(void **state) {
-    (void)state;
+TEST(every_key_is_found_with_its_value_and_no_other) {
     for (int synced = 0; synced < 2; synced++) {
         static struct pack pack;
         unsigned char bytes[TW_KEY_SIZE_MAX];
@@ -170,8 +168,7 @@ static void every_key_is_found_with_its_value_and_no_other(void **state) {
 }
 
 /* Goal: what a counter costs in history (29-byte key, counted to some thousands): at most 45 bytes. */
-static void a_counter_with_a_29_byte_key_costs_at_most_45_bytes(void **state) {
-    (void)state;
+TEST(a_counter_with_a_29_byte_key_costs_at_most_45_bytes) {
     for (int synced = 0; synced < 2; synced++) {
         static struct pack pack;
         unsigned char bytes[TW_KEY_SIZE_MAX];
@@ -189,8 +186,7 @@ static void a_counter_with_a_29_byte_key_costs_at_most_45_bytes(void **state) {
 }
 
 /* Goal: keys of every size, those around the kinds of record and of entry too, and the extremes of values. */
-static void keys_of_every_size_and_values_of_every_length(void **state) {
-    (void)state;
+TEST(keys_of_every_size_and_values_of_every_length) {
     static struct pack pack;
     unsigned char bytes[TW_KEY_SIZE_MAX];
     pack_begin(&pack, UINT64_C(64) << 20, true);
@@ -234,8 +230,7 @@ static void keys_of_every_size_and_values_of_every_length(void **state) {
 }
 
 /* Goal: a window with nothing in it, and with one key, whose index was made for many. */
-static void an_empty_window_and_one_of_one_key_are_packed(void **state) {
-    (void)state;
+TEST(an_empty_window_and_one_of_one_key_are_packed) {
     for (uint32_t keys = 0; keys < 2; keys++) {
         static struct pack pack;
         unsigned char bytes[TW_KEY_SIZE_MAX];
@@ -262,8 +257,7 @@ static void an_empty_window_and_one_of_one_key_are_packed(void **state) {
 
 /* Goal: wherever memory ends, packing is refused, the table is as it was, and what was taken comes back.
  * Method: an arena that ends a little later each time, until it does not. */
-static void wherever_memory_ends_the_table_stays_as_it_was(void **state) {
-    (void)state;
+TEST(wherever_memory_ends_the_table_stays_as_it_was) {
     bool refused = false, done = false;
     for (int64_t room = 0; !done; room += 40000) {
         static struct pack pack;
@@ -289,8 +283,7 @@ static void wherever_memory_ends_the_table_stays_as_it_was(void **state) {
 }
 
 /* Goal: what is given back is given back in steps, too. */
-static void giving_back_is_done_in_bounded_steps(void **state) {
-    (void)state;
+TEST(giving_back_is_done_in_bounded_steps) {
     static struct pack pack;
     unsigned char bytes[TW_KEY_SIZE_MAX];
     pack_begin(&pack, UINT64_C(64) << 20, false);
@@ -321,14 +314,6 @@ static void giving_back_is_done_in_bounded_steps(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_key_is_found_with_its_value_and_no_other),
-        cmocka_unit_test(a_counter_with_a_29_byte_key_costs_at_most_45_bytes),
-        cmocka_unit_test(keys_of_every_size_and_values_of_every_length),
-        cmocka_unit_test(an_empty_window_and_one_of_one_key_are_packed),
-        cmocka_unit_test(wherever_memory_ends_the_table_stays_as_it_was),
-        cmocka_unit_test(giving_back_is_done_in_bounded_steps),
-    };
     test_skip_alone();
-    return cmocka_run_group_tests_name("packed", tests, NULL, NULL);
+    return test_run();
 }

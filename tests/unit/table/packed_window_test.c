@@ -37,8 +37,7 @@ static struct twi_generation *generation_of(tw_family *family, int64_t start_ms)
 
 /* Goal: a window in history reads as it read before, costs less than two thirds, and goes at its time; overflow counts
  * too. */
-static void a_window_in_history_is_packed_and_reads_as_before(void **state) {
-    (void)state;
+TEST(a_window_in_history_is_packed_and_reads_as_before) {
     struct rig rig;
     rig_open(&rig);
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -66,8 +65,7 @@ static void a_window_in_history_is_packed_and_reads_as_before(void **state) {
 
 /* Goal: memory stays the same, window after window: the open one, one in history and what is being packed stay below
  * 2.3 windows. */
-static void memory_stays_bounded_window_after_window(void **state) {
-    (void)state;
+TEST(memory_stays_bounded_window_after_window) {
     struct rig rig;
     rig_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -93,8 +91,7 @@ static void memory_stays_bounded_window_after_window(void **state) {
 
 /* Goal: packing does its units per turn and no more.
  * Method: one turn at a time, while time stands still; a reader looks after each turn. */
-static void packing_takes_many_turns_and_readers_see_no_difference(void **state) {
-    (void)state;
+TEST(packing_takes_many_turns_and_readers_see_no_difference) {
     struct rig rig;
     rig_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -125,8 +122,7 @@ static void packing_takes_many_turns_and_readers_see_no_difference(void **state)
 
 /* Goal: a window that was prepared in vain is also given back in bounded turns.
  * Method: an event time opens the next window while it is being prepared. */
-static void a_preparation_given_up_goes_in_bounded_turns(void **state) {
-    (void)state;
+TEST(a_preparation_given_up_goes_in_bounded_turns) {
     struct rig rig;
     rig_open(&rig);
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -160,8 +156,7 @@ static void a_preparation_given_up_goes_in_bounded_turns(void **state) {
 }
 
 /* Goal: a reader in a section that began before the switch keeps the table; one that begins later has no need of it. */
-static void a_section_of_before_keeps_the_table(void **state) {
-    (void)state;
+TEST(a_section_of_before_keeps_the_table) {
     struct rig rig;
     rig_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -206,8 +201,7 @@ static bool walk_slowly(void *ctx, const tw_count *count) {
 
 /* Goal: a walk that began in the table ends in the table, though the window is packed under it; then the table goes.
  * Method: the visitor itself lets the hour end. */
-static void a_walk_across_the_switch_sees_each_counter_once(void **state) {
-    (void)state;
+TEST(a_walk_across_the_switch_sees_each_counter_once) {
     struct rig rig;
     rig_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -230,8 +224,7 @@ static bool walk_past_history(void *ctx, const tw_count *count) {
     if (walk->seen.counters == 10) rig_pass(walk->rig, 3 * TW_HOUR);
     return true;
 }
-static void a_walk_keeps_a_packed_window_that_is_dropped(void **state) {
-    (void)state;
+TEST(a_walk_keeps_a_packed_window_that_is_dropped) {
     struct rig rig;
     rig_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -248,8 +241,7 @@ static void a_walk_keeps_a_packed_window_that_is_dropped(void **state) {
 
 /* Goal: E32. A pin that still points at a cell of a packed window counts in the window of now, and touches nothing
  * else. */
-static void trap_e32_a_pin_of_a_packed_window_touches_no_reused_memory(void **state) {
-    (void)state;
+TEST(trap_e32_a_pin_of_a_packed_window_touches_no_reused_memory) {
     struct rig rig;
     rig_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -276,8 +268,7 @@ static void trap_e32_a_pin_of_a_packed_window_touches_no_reused_memory(void **st
 }
 
 /* Goal: P7. A packed window takes no more counts, even if its family's lateness becomes longer afterwards. */
-static void a_packed_window_takes_nothing_whatever_lateness_says_later(void **state) {
-    (void)state;
+TEST(a_packed_window_takes_nothing_whatever_lateness_says_later) {
     struct rig rig;
     rig_open(&rig);
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -305,8 +296,7 @@ static void a_packed_window_takes_nothing_whatever_lateness_says_later(void **st
 
 /* Goal: a window is dropped, or its family or engine closed, at any stage of its packing, and no memory is left behind.
  * Method: so many turns, one more each time; then history is cut short, the family closed, or the engine. */
-static void packing_may_be_cut_short_at_any_turn(void **state) {
-    (void)state;
+TEST(packing_may_be_cut_short_at_any_turn) {
     for (int how = 0; how < 3; how++) {
         bool over = false;
         for (int turns = 1; !over; turns += 1 + turns / 8) {
@@ -337,8 +327,7 @@ static void packing_may_be_cut_short_at_any_turn(void **state) {
 }
 
 /* Goal: where memory is short, history stays as it is, and is packed when there is room again. */
-static void history_is_packed_later_when_memory_is_short(void **state) {
-    (void)state;
+TEST(history_is_packed_later_when_memory_is_short) {
     struct rig rig;
     rig_init(&rig);
     rig.options.memory_bytes_max = UINT64_C(4) << 20;
@@ -376,8 +365,7 @@ static bool see_view(void *ctx, const tw_count *count) {
 }
 
 /* Goal: with Redis, a window is packed only when it owes nothing, with the last totals from Redis. */
-static void a_synced_window_is_packed_when_it_owes_nothing_with_its_view(void **state) {
-    (void)state;
+TEST(a_synced_window_is_packed_when_it_owes_nothing_with_its_view) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -410,8 +398,7 @@ static void a_synced_window_is_packed_when_it_owes_nothing_with_its_view(void **
 /* Goal: an adder sleeps between its DIRTY and its marks, while its window is sealed, drained and packed. Then it lists
  * a table that is waiting to be given back. The table is given back all the same, and no list names it any more.
  * Method: the adder's steps by hand, with turns beside it; with collections between the steps, and without. */
-static void trap_e10_a_mark_that_comes_after_packing_harms_nobody(void **state) {
-    (void)state;
+TEST(trap_e10_a_mark_that_comes_after_packing_harms_nobody) {
     for (int collect = 0; collect < 2; collect++) {
         struct rig rig;
         hand_open(&rig);
@@ -480,8 +467,7 @@ static void forget_all(struct rig *rig) {
 /* Goal: P2. A Redis that lost everything receives every counter of a packed window again, once, also if the window is
  * just being packed, or if Redis loses everything once more half-way. Then the window is packed again.
  * Method: so many turns after the window's end, one more each time. */
-static void what_was_packed_is_told_again_to_a_redis_that_forgot(void **state) {
-    (void)state;
+TEST(what_was_packed_is_told_again_to_a_redis_that_forgot) {
     enum { KEYS = 3000 };
     int packed_before = 0, building_before = 0;
     for (int turns = 1; turns < 40; turns += 1 + turns / 10) {
@@ -534,8 +520,7 @@ static void what_was_packed_is_told_again_to_a_redis_that_forgot(void **state) {
 }
 
 /* Goal: if memory is too short to send units again, their number is reported to the unit. */
-static void what_cannot_be_told_again_is_reported_to_the_unit(void **state) {
-    (void)state;
+TEST(what_cannot_be_told_again_is_reported_to_the_unit) {
     struct rig rig;
     struct lost_log log = {0};
     hand_init(&rig);
@@ -566,23 +551,6 @@ static void what_cannot_be_told_again_is_reported_to_the_unit(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_window_in_history_is_packed_and_reads_as_before),
-        cmocka_unit_test(memory_stays_bounded_window_after_window),
-        cmocka_unit_test(packing_takes_many_turns_and_readers_see_no_difference),
-        cmocka_unit_test(a_preparation_given_up_goes_in_bounded_turns),
-        cmocka_unit_test(a_section_of_before_keeps_the_table),
-        cmocka_unit_test(a_walk_across_the_switch_sees_each_counter_once),
-        cmocka_unit_test(a_walk_keeps_a_packed_window_that_is_dropped),
-        cmocka_unit_test(trap_e32_a_pin_of_a_packed_window_touches_no_reused_memory),
-        cmocka_unit_test(a_packed_window_takes_nothing_whatever_lateness_says_later),
-        cmocka_unit_test(packing_may_be_cut_short_at_any_turn),
-        cmocka_unit_test(history_is_packed_later_when_memory_is_short),
-        cmocka_unit_test(a_synced_window_is_packed_when_it_owes_nothing_with_its_view),
-        cmocka_unit_test(trap_e10_a_mark_that_comes_after_packing_harms_nobody),
-        cmocka_unit_test(what_was_packed_is_told_again_to_a_redis_that_forgot),
-        cmocka_unit_test(what_cannot_be_told_again_is_reported_to_the_unit),
-    };
     test_skip_alone();
-    return cmocka_run_group_tests_name("packed_window", tests, NULL, NULL);
+    return test_run();
 }

@@ -53,8 +53,7 @@ static struct tw_family *hourly(const char *name) {
 
 /* Goal: callers cannot tell where a counter counts.
  * Method: adds of every kind before and after, read in every way. */
-static void a_striped_counter_is_one_counter(void **state) {
-    (void)state;
+RIG_TEST(a_striped_counter_is_one_counter) {
     tw_family *family = hourly("f");
     add_blind(family, "key", 5);
     assert_true(stripe(family, "key"));
@@ -88,8 +87,7 @@ static void a_striped_counter_is_one_counter(void **state) {
 
 /* Goal: adds without a view leave the shared lines alone; adds with a view return the whole sum.
  * Method: the words themselves. */
-static void blind_adds_go_to_the_threads_own_stripe(void **state) {
-    (void)state;
+RIG_TEST(blind_adds_go_to_the_threads_own_stripe) {
     tw_family *family = hourly("f");
     add_blind(family, "key", 1);
     assert_true(stripe(family, "key"));
@@ -106,8 +104,7 @@ static void blind_adds_go_to_the_threads_own_stripe(void **state) {
     assert_count(family, "key", 204);
 }
 
-static void stripes_are_made_once_and_for_few(void **state) {
-    (void)state;
+RIG_TEST(stripes_are_made_once_and_for_few) {
     tw_family *family = hourly("f"), *first = rig_family(&rig, "first", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     char key[16];
     int64_t made = 0;
@@ -132,8 +129,7 @@ static void stripes_are_made_once_and_for_few(void **state) {
 }
 
 /* Goal: the family's share and the arena's bound hold for stripes too. */
-static void stripes_stay_within_the_memory_share(void **state) {
-    (void)state;
+RIG_TEST(stripes_stay_within_the_memory_share) {
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
     options.memory_share = 4096;
     tw_family *family = rig_family_of(&rig, &options);
@@ -148,8 +144,7 @@ static void stripes_stay_within_the_memory_share(void **state) {
     assert_true(test_stat_of(rig.engine, striped) < 8);
 }
 
-static void a_striped_counter_is_reset(void **state) {
-    (void)state;
+RIG_TEST(a_striped_counter_is_reset) {
     tw_family *family = hourly("f");
     int64_t last;
     add_blind(family, "key", 5);
@@ -167,8 +162,7 @@ static void a_striped_counter_is_reset(void **state) {
 
 /* Goal: E4 with stripes. An add that would leave the range is refused whole, and any other add is counted, to the unit:
  * in both directions, through stripes and the shared stripe alike. */
-static void trap_e4_the_range_is_kept_over_all_stripes(void **state) {
-    (void)state;
+RIG_TEST(trap_e4_the_range_is_kept_over_all_stripes) {
     for (int64_t sign = -1; sign <= 1; sign += 2) {
         tw_family *family = hourly(sign < 0 ? "down" : "up");
         add_blind(family, "key", sign * 1000);
@@ -198,8 +192,7 @@ static void trap_e4_the_range_is_kept_over_all_stripes(void **state) {
 
 /* Goal: E34. A frozen stripe takes no more adds, and its adders go on elsewhere; a sum taken then is right.
  * Method: collapsed by hand, as a limit or the edge of the range does. */
-static void trap_e34_folded_stripes_are_read_and_left_alone(void **state) {
-    (void)state;
+RIG_TEST(trap_e34_folded_stripes_are_read_and_left_alone) {
     tw_family *family = hourly("f");
     add_blind(family, "key", 1);
     assert_true(stripe(family, "key"));
@@ -277,8 +270,7 @@ static void seal_and_drop(const char *name, int64_t packed) {
 
 /* Goal: the final figure holds everything, in history too; a late add is refused; memory is given back.
  * Method: with the stripes of few processors and of many. With many, the window is large enough to be packed. */
-static void a_striped_counter_is_sealed_told_and_dropped(void **state) {
-    (void)state;
+RIG_TEST(a_striped_counter_is_sealed_told_and_dropped) {
     rig.engine->stripes.log2 = 3;
     seal_and_drop("few", 0);
     rig.engine->stripes.log2 = 5;
@@ -286,8 +278,7 @@ static void a_striped_counter_is_sealed_told_and_dropped(void **state) {
 }
 
 /* Goal: a request for stripes does not outlive its window. */
-static void what_was_asked_for_a_window_that_ends_is_void(void **state) {
-    (void)state;
+RIG_TEST(what_was_asked_for_a_window_that_ends_is_void) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_SECOND);
     add_blind(family, "key", 1);
     struct twi_place place = place_of(family, "key");
@@ -312,8 +303,7 @@ static int64_t collect_one(void) {
 }
 
 /* Goal: E9 with stripes: each add is collected once, wherever it went, and a stripe without new adds marks nothing. */
-static void trap_e9_each_stripe_has_its_own_mark(void **state) {
-    (void)state;
+HAND_TEST(trap_e9_each_stripe_has_its_own_mark) {
     tw_family *family = hourly("f");
     add_blind(family, "key", 1);
     assert_true(stripe(family, "key"));
@@ -347,8 +337,7 @@ static void trap_e9_each_stripe_has_its_own_mark(void **state) {
 }
 
 /* Goal: an adder counts in the cell's own word, and finds it frozen when it marks: no count is lost. */
-static void what_was_counted_before_the_stripes_is_collected(void **state) {
-    (void)state;
+HAND_TEST(what_was_counted_before_the_stripes_is_collected) {
     tw_family *family = hourly("f");
     add_blind(family, "key", 1);
     assert_i64_equal(collect_one(), 1);
@@ -364,8 +353,7 @@ static void what_was_counted_before_the_stripes_is_collected(void **state) {
 }
 
 /* Goal: sealing finds the counts in stripes. They are unsent, drained and sent (P2). */
-static void a_sealed_window_owes_what_its_stripes_hold(void **state) {
-    (void)state;
+HAND_TEST(a_sealed_window_owes_what_its_stripes_hold) {
     struct closing closing = {0};
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.on_window_closed = on_closed;
@@ -401,8 +389,7 @@ static void contend(tw_family *family, const char *key, int times, bool others, 
 }
 
 /* Goal: a cell gets stripes soon if other threads add in between all the time, and only then. */
-static void contended_counters_ask_for_stripes(void **state) {
-    (void)state;
+RIG_TEST(contended_counters_ask_for_stripes) {
     tw_family *family = hourly("f");
     contend(family, "alone", 4 * TWI_CONTENTION_EVERY, false, 0);
     rig_turn(&rig);
@@ -423,8 +410,7 @@ static void contended_counters_ask_for_stripes(void **state) {
 }
 
 /* The same through a pin. */
-static void contended_pins_ask_for_stripes(void **state) {
-    (void)state;
+RIG_TEST(contended_pins_ask_for_stripes) {
     tw_family *family = hourly("f");
     tw_pin *pin;
     assert_status(tw_pin_open(family, tw_str("hot"), &pin), TW_OK);
@@ -459,8 +445,7 @@ static void *add_much(void *ctx) {
 }
 
 /* Goal: no count is lost while a counter becomes striped, and collapses, under its adders (P1). */
-static void stripes_made_under_adders_lose_nothing(void **state) {
-    (void)state;
+RIG_TEST(stripes_made_under_adders_lose_nothing) {
     for (int round = 0; round < 10; round++) {
         char name[16];
         snprintf(name, sizeof name, "f%d", round);
@@ -481,25 +466,4 @@ static void stripes_made_under_adders_lose_nothing(void **state) {
         }
         assert_count(family, "key", added);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_striped_counter_is_one_counter),
-        RIG_TEST(blind_adds_go_to_the_threads_own_stripe),
-        RIG_TEST(stripes_are_made_once_and_for_few),
-        RIG_TEST(stripes_stay_within_the_memory_share),
-        RIG_TEST(a_striped_counter_is_reset),
-        RIG_TEST(trap_e4_the_range_is_kept_over_all_stripes),
-        RIG_TEST(trap_e34_folded_stripes_are_read_and_left_alone),
-        RIG_TEST(a_striped_counter_is_sealed_told_and_dropped),
-        RIG_TEST(what_was_asked_for_a_window_that_ends_is_void),
-        HAND_TEST(trap_e9_each_stripe_has_its_own_mark),
-        HAND_TEST(what_was_counted_before_the_stripes_is_collected),
-        HAND_TEST(a_sealed_window_owes_what_its_stripes_hold),
-        RIG_TEST(contended_counters_ask_for_stripes),
-        RIG_TEST(contended_pins_ask_for_stripes),
-        RIG_TEST(stripes_made_under_adders_lose_nothing),
-    };
-    return cmocka_run_group_tests_name("stripe", tests, NULL, NULL);
 }

@@ -14,11 +14,9 @@ struct table {
 };
 
 static bool always(void *ctx) {
-    (void)ctx;
     return true;
 }
 static bool never(void *ctx) {
-    (void)ctx;
     return false;
 }
 
@@ -74,8 +72,7 @@ static uint64_t walk_count(struct table *table) {
 /* Goal: T1..T4. Whatever size the table was made for, an inserted key is found at the same address from then on, and
  * any other key is not found.
  * Method: grow far past the forecast; look at every key now and then. */
-static void keys_stay_where_they_are_while_the_table_grows(void **state) {
-    (void)state;
+TEST(keys_stay_where_they_are_while_the_table_grows) {
     const uint64_t forecasts[] = {0, 5, 100, 1000, 50000, 1000000};
     for (size_t f = 0; f < sizeof forecasts / sizeof *forecasts; f++) {
         for (int synced = 0; synced < 2; synced++) {
@@ -105,8 +102,7 @@ static void keys_stay_where_they_are_while_the_table_grows(void **state) {
 /* Goal: a look at a line answers for each word by itself, whatever stands next to it; the two words of a leaf's head
  * are no slots, whatever they hold. The hot path's look shows the first of the matching words.
  * Method: random words of four kinds, against a loop over them. */
-static void a_look_at_a_line_answers_for_each_word(void **state) {
-    (void)state;
+TEST(a_look_at_a_line_answers_for_each_word) {
     struct twi_leaf *leaf = aligned_alloc(TWI_LINE_BYTES, 2 * TWI_LINE_BYTES);
     _Atomic uint64_t *words = twi_leaf_words(leaf, 0);
     struct test_prng prng;
@@ -142,8 +138,7 @@ static void a_look_at_a_line_answers_for_each_word(void **state) {
 /* Goal: T1, T4. A walk that has passed full lines goes round the leaf, past its head, and ends at the first vacant slot
  * in the order of lines and slots, in a leaf of any size; a copy has each key where such a walk finds it.
  * Method: tags that all begin in the last line of a leaf. */
-static void a_walk_goes_round_by_lines(void **state) {
-    (void)state;
+TEST(a_walk_goes_round_by_lines) {
     static struct table table;
     for (uint32_t lines = 1; lines <= 64; lines *= 4) {
         table_begin(&table, UINT64_C(16) << 20, 0, false);
@@ -196,8 +191,7 @@ static uint32_t records_left(struct table *table) {
 
 /* Goal: an insert where the look-up ended needs no second walk. If another thread has taken the slot meanwhile, the
  * record serves the walk that follows, or is kept for a later insert; each key is counted once. */
-static void a_record_that_lost_its_slot_is_used_elsewhere(void **state) {
-    (void)state;
+TEST(a_record_that_lost_its_slot_is_used_elsewhere) {
     for (int synced = 0; synced < 2; synced++) {
         static struct table table;
         struct twi_cell *cell, *found;
@@ -236,8 +230,7 @@ static void a_record_that_lost_its_slot_is_used_elsewhere(void **state) {
 
 /* Goal: tags that agree in many bits, by chance or by an attacker, split deep and lose nothing.
  * Method: all tags share their upper 20 bits, or their lower ones. */
-static void tags_that_agree_in_many_bits_split_deep(void **state) {
-    (void)state;
+TEST(tags_that_agree_in_many_bits_split_deep) {
     for (uint32_t low = 0; low < 2; low++) {
         static struct table table;
         table_begin(&table, UINT64_C(64) << 20, 0, false);
@@ -258,8 +251,7 @@ static void tags_that_agree_in_many_bits_split_deep(void **state) {
 
 /* Goal: keys of one tag are distinguished by their bytes; when no leaf can hold them all, the table says that there is
  * no room, and nothing hangs. */
-static void keys_of_one_tag_fill_a_leaf_and_no_more(void **state) {
-    (void)state;
+TEST(keys_of_one_tag_fill_a_leaf_and_no_more) {
     const uint32_t tags[] = {0, 1, UINT32_MAX, 0x12345678};
     for (size_t t = 0; t < 4; t++) {
         static struct table table;
@@ -282,8 +274,7 @@ static void keys_of_one_tag_fill_a_leaf_and_no_more(void **state) {
 /* Goal: E15. Without memory for a copy, a leaf takes further keys; its keys stay, and memory that becomes free later is
  * used.
  * Method: arenas that end at every possible place. */
-static void trap_e15_without_memory_leaves_fill_up_and_nothing_is_lost(void **state) {
-    (void)state;
+TEST(trap_e15_without_memory_leaves_fill_up_and_nothing_is_lost) {
     for (uint32_t left = 0; left < 400; left += 1 + left / 16) {
         static struct table table;
         table_begin(&table, UINT64_C(1) << 20, 0, left % 2 == 0);
@@ -312,8 +303,7 @@ static void trap_e15_without_memory_leaves_fill_up_and_nothing_is_lost(void **st
     }
 }
 
-static void a_generation_that_cannot_be_made_leaves_nothing(void **state) {
-    (void)state;
+TEST(a_generation_that_cannot_be_made_leaves_nothing) {
     static struct table table;
     table_begin(&table, UINT64_C(1) << 20, 0, false);
     for (uint32_t lines = 1024; lines != 0; lines /= 2)
@@ -326,8 +316,7 @@ static void a_generation_that_cannot_be_made_leaves_nothing(void **state) {
 }
 
 /* Goal: E3. A forecast that finds no room commits nothing and cuts nothing up: the window starts small. */
-static void a_forecast_that_finds_no_room_takes_none(void **state) {
-    (void)state;
+TEST(a_forecast_that_finds_no_room_takes_none) {
     static struct table table;
     table_begin(&table, UINT64_C(1) << 20, 10000000, false);
     assert_non_null(table.generation);
@@ -335,8 +324,7 @@ static void a_forecast_that_finds_no_room_takes_none(void **state) {
     table_end(&table);
 }
 
-static void the_bound_of_keys_is_exact(void **state) {
-    (void)state;
+TEST(the_bound_of_keys_is_exact) {
     static struct table table;
     table_begin(&table, UINT64_C(16) << 20, 0, false);
     twi_store_relaxed(&table.quota.keys_max, 1000);
@@ -367,8 +355,7 @@ static void note(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t final)
 }
 
 /* Goal: E18. Sealing freezes each cell once, in steps of any size, and afterwards nothing can be added or inserted. */
-static void trap_e18_sealing_in_steps_freezes_every_cell_once(void **state) {
-    (void)state;
+TEST(trap_e18_sealing_in_steps_freezes_every_cell_once) {
     for (uint32_t step = 1; step < 100000; step *= 30) {
         for (uint32_t count = 0; count < 5000; count = count * 6 + 1) {
             static struct table table;
@@ -403,8 +390,7 @@ static void trap_e18_sealing_in_steps_freezes_every_cell_once(void **state) {
 }
 
 /* Goal: a sealer or a grower that stopped leaves a leaf half closed; the next thread finishes it. */
-static void a_leaf_left_half_closed_is_finished_by_the_next(void **state) {
-    (void)state;
+TEST(a_leaf_left_half_closed_is_finished_by_the_next) {
     for (uint32_t filled = 0; filled < 300; filled += 7) {
         static struct table table;
         table_begin(&table, UINT64_C(16) << 20, 0, false);
@@ -432,8 +418,7 @@ static void a_leaf_left_half_closed_is_finished_by_the_next(void **state) {
 
 /* Goal: E22. A closed probe is for its key alone, for ever; other keys of the leaf that are there stay, and an inserter
  * whose clock has moved is told so. */
-static void trap_e22_a_closed_probe_keeps_its_key_out(void **state) {
-    (void)state;
+TEST(trap_e22_a_closed_probe_keeps_its_key_out) {
     for (uint32_t filled = 0; filled < 1000; filled = filled * 2 + 3) {
         static struct table table;
         table_begin(&table, UINT64_C(16) << 20, 0, false);
@@ -461,8 +446,7 @@ static void trap_e22_a_closed_probe_keeps_its_key_out(void **state) {
     }
 }
 
-static void giving_back_in_steps_gives_all_back(void **state) {
-    (void)state;
+TEST(giving_back_in_steps_gives_all_back) {
     static struct table table;
     table_begin(&table, UINT64_C(64) << 20, 0, false);
     struct twi_cell *cell;
@@ -488,8 +472,7 @@ static bool count_some(void *ctx, struct twi_cell *cell, uint64_t meta) {
     return ++limited->count % limited->limit != 0;
 }
 
-static void a_walk_in_pieces_sees_each_cell_once(void **state) {
-    (void)state;
+TEST(a_walk_in_pieces_sees_each_cell_once) {
     static struct table table;
     table_begin(&table, UINT64_C(64) << 20, 0, false);
     struct twi_cell *cell;
@@ -536,8 +519,7 @@ static bool sum_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
 }
 
 /* Goal: E12. Threads that insert the same keys from both ends agree on one cell for each, through all growth. */
-static void trap_e12_inserters_of_the_same_keys_agree(void **state) {
-    (void)state;
+TEST(trap_e12_inserters_of_the_same_keys_agree) {
     for (int round = 0; round < 10; round++) {
         static struct table table;
         table_begin(&table, UINT64_C(64) << 20, 0, round % 2 == 0);
@@ -560,8 +542,7 @@ static void trap_e12_inserters_of_the_same_keys_agree(void **state) {
 
 /* Goal: a key takes the lines that it needs, and its share of the index, not twice as much.
  * Method: a window that grows to keys of one length; what it has taken by its own account. */
-static void a_long_key_takes_little_more_than_its_lines(void **state) {
-    (void)state;
+TEST(a_long_key_takes_little_more_than_its_lines) {
     static const size_t sizes[] = {33, 48, 96, 97, 100, 160, 161, 224};
     uint32_t keys = (uint32_t)test_scale(20000);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -588,27 +569,4 @@ static void a_long_key_takes_little_more_than_its_lines(void **state) {
                      (long long)twi_load_relaxed(&table.generation->bytes));
         table_end(&table);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_look_at_a_line_answers_for_each_word),
-        cmocka_unit_test(a_walk_goes_round_by_lines),
-        cmocka_unit_test(keys_stay_where_they_are_while_the_table_grows),
-        cmocka_unit_test(tags_that_agree_in_many_bits_split_deep),
-        cmocka_unit_test(keys_of_one_tag_fill_a_leaf_and_no_more),
-        cmocka_unit_test(trap_e15_without_memory_leaves_fill_up_and_nothing_is_lost),
-        cmocka_unit_test(a_generation_that_cannot_be_made_leaves_nothing),
-        cmocka_unit_test(a_forecast_that_finds_no_room_takes_none),
-        cmocka_unit_test(the_bound_of_keys_is_exact),
-        cmocka_unit_test(trap_e18_sealing_in_steps_freezes_every_cell_once),
-        cmocka_unit_test(a_leaf_left_half_closed_is_finished_by_the_next),
-        cmocka_unit_test(trap_e22_a_closed_probe_keeps_its_key_out),
-        cmocka_unit_test(giving_back_in_steps_gives_all_back),
-        cmocka_unit_test(a_record_that_lost_its_slot_is_used_elsewhere),
-        cmocka_unit_test(a_walk_in_pieces_sees_each_cell_once),
-        cmocka_unit_test(trap_e12_inserters_of_the_same_keys_agree),
-        cmocka_unit_test(a_long_key_takes_little_more_than_its_lines),
-    };
-    return cmocka_run_group_tests_name("table", tests, NULL, NULL);
 }

@@ -65,8 +65,7 @@ static void compare(const char *what, const struct memory_ask *ask, uint64_t pla
 
 /* Goal: a window takes no more than planned, and not much less. Method: keys of each class of length and at its bounds,
  * few and many, local and synced, told ahead and grown. */
-static void a_window_takes_what_was_planned(void **state) {
-    (void)state;
+TEST(a_window_takes_what_was_planned) {
     if (!with_redis) test_leave_out("built without Redis: install libhiredis-dev and configure with -Dredis=enabled");
     static const uint64_t lengths[] = {8,   32,  33,  64,  65,  96,  97,  128, 129, 160,
                                        161, 192, 193, 224, 225, 448, 449, 480, 481, 1024};
@@ -93,8 +92,7 @@ static void a_window_takes_what_was_planned(void **state) {
 
 /* Goal: at no moment of several roll-overs is more taken than planned, and not much more is planned.
  * Method: an engine without Redis, windows of the same size, looked at after every turn. */
-static void roll_overs_stay_within_the_plan(void **state) {
-    (void)state;
+TEST(roll_overs_stay_within_the_plan) {
     static const uint64_t lengths[] = {12, 29, 100};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         struct memory_ask ask = {.keys = test_scale(13000), .key_bytes = lengths[i], .open = 1, .closed = 2};
@@ -117,8 +115,7 @@ static void roll_overs_stay_within_the_plan(void **state) {
 }
 
 /* Goal: a window of history takes no more than planned. */
-static void packed_windows_take_what_was_planned(void **state) {
-    (void)state;
+TEST(packed_windows_take_what_was_planned) {
     struct memory_ask ask = {.keys = test_scale(13000), .key_bytes = 29, .open = 1, .closed = 3};
     struct rig rig;
     begin(&rig, &ask, false);
@@ -130,13 +127,4 @@ static void packed_windows_take_what_was_planned(void **state) {
     turns(&rig, 500, 2);
     compare("a packed window", &ask, memory_plan(&ask).packed, test_memory_bytes(rig.engine) - before);
     (void)tw_close(rig.engine, 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_window_takes_what_was_planned),
-        cmocka_unit_test(roll_overs_stay_within_the_plan),
-        cmocka_unit_test(packed_windows_take_what_was_planned),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,8 +17,7 @@ static const char *line_of(size_t width, const char *bytes, size_t size) {
     return page.lines[0].text;
 }
 
-static void lines_are_cut_by_columns(void **state) {
-    (void)state;
+TEST(lines_are_cut_by_columns) {
     static const struct {
         size_t width;
         const char *text, *shown;
@@ -43,8 +42,7 @@ static void lines_are_cut_by_columns(void **state) {
 }
 
 /* What is always true (page.h), for characters of all kinds in random order. */
-static void no_bytes_break_a_line(void **state) {
-    (void)state;
+TEST(no_bytes_break_a_line) {
     static const char *const pieces[] = {"a",
                                          " ",
                                          "\x1b",
@@ -104,8 +102,7 @@ static struct watched_family family_of(const char *name, int64_t numbers) {
 
 /* Goal: on a terminal of 80 columns the numbers of each family are whole, however large they are; names are cut. The
  * last error says how old it is. */
-static void no_number_of_top_is_cut(void **state) {
-    (void)state;
+TEST(no_number_of_top_is_cut) {
     struct watched_family families[] = {family_of("logins", 12),
                                         family_of("a-name-that-is-far-too-long-for-it", 1234567890)};
     struct watched look = {
@@ -127,10 +124,5 @@ static void no_number_of_top_is_cut(void **state) {
 
 int main(void) {
     if (setlocale(LC_CTYPE, "C.UTF-8") == NULL) test_skip_program("the locale C.UTF-8 is not there: install libc-bin");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_are_cut_by_columns),
-        cmocka_unit_test(no_bytes_break_a_line),
-        cmocka_unit_test(no_number_of_top_is_cut),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -57,8 +57,7 @@ static bool meets(const struct line_rule *rule, const char *text) {
 static const char web[] =
     "h.example:80 10.0.0.1 - ann [17/May/2015:10:05:03 +0000] \"GET /a?b=1 HTTP/1.1\" 404 12 \"-\" \"x\"";
 
-static void fields_have_names_and_numbers(void **state) {
-    (void)state;
+TEST(fields_have_names_and_numbers) {
     static const char *const cases[][2] = {{"client", "10.0.0.1"},
                                            {"host", "h.example:80"},
                                            {"user,status", "ann:404"},
@@ -85,8 +84,7 @@ static void fields_have_names_and_numbers(void **state) {
 }
 
 /* Goal: requests that are none, as scanners send them, have a path all the same. */
-static void odd_requests_have_parts(void **state) {
-    (void)state;
+TEST(odd_requests_have_parts) {
     static const char *const cases[][2] = {{"-", "-|-|-|-"},
                                            {"GET /", "GET|/|/|-"},
                                            {"GET /a b?c HTTP/1.0", "GET|/a b?c|/a b|HTTP/1.0"},
@@ -110,8 +108,7 @@ static void odd_requests_have_parts(void **state) {
 
 /* ---- conditions ---- */
 
-static void conditions_choose_lines(void **state) {
-    (void)state;
+TEST(conditions_choose_lines) {
     static const struct {
         const char *where;
         bool holds;
@@ -167,8 +164,7 @@ static void conditions_choose_lines(void **state) {
     assert_false(fields_set(&rule, &(struct fields_asked){.format = LINE_TSV, .where = {"4=1"}, .where_count = 1}));
 }
 
-static void a_span_of_time_is_half_open(void **state) {
-    (void)state;
+TEST(a_span_of_time_is_half_open) {
     struct line_rule rule = rule_of(&(struct fields_asked){.format = LINE_TSV});
     rule.has_span = true;
     rule.since_ms = 10000;
@@ -181,8 +177,7 @@ static void a_span_of_time_is_half_open(void **state) {
 
 /* ---- times ---- */
 
-static void times_of_every_kind_are_read(void **state) {
-    (void)state;
+TEST(times_of_every_kind_are_read) {
     static const struct {
         const char *text;
         int64_t unix_ms; /* with an offset of +01:00 where the text has none */
@@ -233,8 +228,7 @@ static void times_of_every_kind_are_read(void **state) {
 
 /* Goal: ISO times are those of the C library.
  * Method: random moments of the years 1900 to 2200, written by strftime(). */
-static void iso_times_agree_with_the_library(void **state) {
-    (void)state;
+TEST(iso_times_agree_with_the_library) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     for (int turn = 0; turn < 20000; turn++) {
@@ -249,8 +243,7 @@ static void iso_times_agree_with_the_library(void **state) {
     }
 }
 
-static void access_logs_and_tsv_take_iso_times(void **state) {
-    (void)state;
+TEST(access_logs_and_tsv_take_iso_times) {
     struct line_rule rule = rule_of(&(struct fields_asked){.format = LINE_COMBINED});
     gives(&rule, "10.0.0.1 - - [2015-05-17T12:05:03+02:00] \"GET / HTTP/1.1\" 200 1", 1431857103000, "10.0.0.1");
     rule = rule_of(&(struct fields_asked){.format = LINE_TSV});
@@ -259,8 +252,7 @@ static void access_logs_and_tsv_take_iso_times(void **state) {
 
 /* ---- JSON ---- */
 
-static void json_members_are_found(void **state) {
-    (void)state;
+TEST(json_members_are_found) {
     static const char caddy[] =
         "{\"level\":\"info\",\"ts\":1431857103.25,\"request\":{\"remote_ip\":\"10.0.0.1\",\"headers\":"
         "{\"A\":[\"}\",\"\\\"]\"]},\"uri\":\"/a\"},\"status\":404,\"ok\":true}";
@@ -291,8 +283,7 @@ static void json_members_are_found(void **state) {
 }
 
 /* Goal: a date is a time only if nothing better is in the line, wherever it is; with a time of day it is one. */
-static void json_dates_and_times_of_day_are_joined(void **state) {
-    (void)state;
+TEST(json_dates_and_times_of_day_are_joined) {
     static const struct {
         const char *text;
         int64_t unix_ms; /* with an offset of +01:00 where the text has none */
@@ -317,8 +308,7 @@ static void json_dates_and_times_of_day_are_joined(void **state) {
 }
 
 /* Goal: headers, which Caddy writes as lists, are keys and conditions if they have one value. */
-static void a_json_list_of_one_text_is_this_text(void **state) {
-    (void)state;
+TEST(a_json_list_of_one_text_is_this_text) {
     struct line_rule rule = json_rule("h.User-Agent", NULL), where = json_rule("k", "h.A=x\"y");
     gives(&rule, "{\"ts\":1431857103,\"h\":{\"User-Agent\":[\"curl\"]}}", 1431857103000, "curl");
     gives(&rule, "{\"ts\":1431857103,\"h\":{\"User-Agent\":[ \"a\\u0041]\" ]}}", 1431857103000, "aA]");
@@ -329,8 +319,7 @@ static void a_json_list_of_one_text_is_this_text(void **state) {
     assert_false(meets(&where, "{\"ts\":1431857103,\"k\":1,\"h\":{\"A\":[\"x\\\"y\",\"z\"]}}"));
 }
 
-static void json_escapes_are_resolved(void **state) {
-    (void)state;
+TEST(json_escapes_are_resolved) {
     static const char *const cases[][2] = {{"a\\\"b\\\\c\\/d", "a\"b\\c/d"},
                                            {"\\b\\f\\n\\r\\t", "\b\f\n\r\t"},
                                            {"\\u0041\\u00e9\\u20AC", "A\xC3\xA9\xE2\x82\xAC"},
@@ -351,8 +340,7 @@ static void json_escapes_are_resolved(void **state) {
     refuses(&rule, "{\"k\":\"\\u12\",\"ts\":1431857103}", "escape");
 }
 
-static void what_is_no_json_is_refused(void **state) {
-    (void)state;
+TEST(what_is_no_json_is_refused) {
     struct line_rule rule = json_rule("k", NULL);
     static const char *const broken[] = {"x",
                                          "[1]",
@@ -380,8 +368,7 @@ static void what_is_no_json_is_refused(void **state) {
     refuses(&rule, "{\"ts\":1431857103,\"k\":[1]}", "an object or a list");
 }
 
-static void json_conditions_take_what_is_missing_as_empty(void **state) {
-    (void)state;
+TEST(json_conditions_take_what_is_missing_as_empty) {
     struct line_rule rule = json_rule("k", "level!=debug");
     assert_true(meets(&rule, "{\"ts\":1431857103,\"k\":1}"));
     assert_true(meets(&rule, "{\"ts\":1431857103,\"k\":1,\"level\":null}"));
@@ -396,8 +383,7 @@ static void json_conditions_take_what_is_missing_as_empty(void **state) {
 }
 
 /* Goal: whatever the bytes, no data is read past them, and what parses has a key that the library takes. */
-static void damaged_json_never_leads_astray(void **state) {
-    (void)state;
+TEST(damaged_json_never_leads_astray) {
     static const char sound[] =
         "{\"ts\":1431857103.25,\"r\":{\"u\":\"/\\u0041\\\"\",\"x\":[1,{}]},\"s\":4,\"time\":\"2015-05-17T10:05:03Z\"}";
     static const char marks[] = "\"[]{}\\ \t:,u.-+0e\0\xff";
@@ -423,8 +409,7 @@ static void damaged_json_never_leads_astray(void **state) {
 }
 
 /* Goal: long texts with escapes are refused or whole, at each of the bounds. */
-static void long_json_texts_keep_their_bounds(void **state) {
-    (void)state;
+TEST(long_json_texts_keep_their_bounds) {
     static char text[3 * LINE_ELEMENT_MAX];
     struct line_rule key = json_rule("k", NULL), where = json_rule("n", "k~aaa");
     struct line_rule element = rule_of(&(struct fields_asked){.format = LINE_JSON, .key = "n", .element = "k"});
@@ -441,25 +426,4 @@ static void long_json_texts_keep_their_bounds(void **state) {
         if (sizes[i] <= LINE_ELEMENT_MAX) assert_i64_equal(line.element.size, sizes[i]);
         assert_int_equal(parse(&where, text, size + 2, &line) == NULL, sizes[i] < 2 * LINE_ELEMENT_MAX);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fields_have_names_and_numbers),
-        cmocka_unit_test(odd_requests_have_parts),
-        cmocka_unit_test(conditions_choose_lines),
-        cmocka_unit_test(a_span_of_time_is_half_open),
-        cmocka_unit_test(times_of_every_kind_are_read),
-        cmocka_unit_test(iso_times_agree_with_the_library),
-        cmocka_unit_test(access_logs_and_tsv_take_iso_times),
-        cmocka_unit_test(json_members_are_found),
-        cmocka_unit_test(json_dates_and_times_of_day_are_joined),
-        cmocka_unit_test(a_json_list_of_one_text_is_this_text),
-        cmocka_unit_test(json_escapes_are_resolved),
-        cmocka_unit_test(what_is_no_json_is_refused),
-        cmocka_unit_test(json_conditions_take_what_is_missing_as_empty),
-        cmocka_unit_test(damaged_json_never_leads_astray),
-        cmocka_unit_test(long_json_texts_keep_their_bounds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,8 +47,7 @@ static void refuses(const struct line_rule *rule, struct line_head *head, const 
 
 /* Goal: a visitor who sends any user changes no other field.
  * Method: users with spaces, brackets, a time, escaped quotes; every field is asked for. */
-static void a_user_moves_no_other_field(void **state) {
-    (void)state;
+TEST(a_user_moves_no_other_field) {
     static const char *const users[] = {
         "-",    "frank", "john smith", "a [x] b", "x [01/Jan/2001:00:00:00 +0000] y", "x \\\"GET / HTTP/1.1\\\" 200",
         "j  s", "-- -"};
@@ -71,8 +70,7 @@ static void a_user_moves_no_other_field(void **state) {
 }
 
 /* Goal: what is no client is not counted as one; what comes with the time is right all the same. */
-static void what_is_no_host_is_no_client(void **state) {
-    (void)state;
+TEST(what_is_no_host_is_no_client) {
     static const char *const starts[] = {"203.0.113.7, 10.1.1.1 - -",
                                          "203.0.113.7,10.1.1.1 - -",
                                          "\"203.0.113.7, 10.1.1.1\" - -",
@@ -102,8 +100,7 @@ static void what_is_no_host_is_no_client(void **state) {
     }
 }
 
-static void a_name_means_what_it_says_or_the_line_is_refused(void **state) {
-    (void)state;
+TEST(a_name_means_what_it_says_or_the_line_is_refused) {
     struct line_rule path = rule_of(LINE_COMBINED, "path"), status = rule_of(LINE_COMBINED, "status");
     struct line_rule agent = rule_of(LINE_COMBINED, "agent"), sixth = rule_of(LINE_COMBINED, "6");
     static const char other[] = "10.0.0.1 - - [17/May/2015:10:05:03 +0000] \"a.example\" \"GET / HTTP/1.1\" 200 12";
@@ -118,8 +115,7 @@ static void a_name_means_what_it_says_or_the_line_is_refused(void **state) {
     refuses(&path, NULL, "x 10.0.0.9 - - [17/May/2015:10:05:03 +0000]\" \"curl\"", "");
 }
 
-static void prefixes_are_passed_over_as_a_whole(void **state) {
-    (void)state;
+TEST(prefixes_are_passed_over_as_a_whole) {
     static const char *const wholes[] = {"<190>May 17 10:05:03 web-1 nginx: ",
                                          "<190>May  7 10:05:03 nginx: ",
                                          "May 17 10:05:03.123456 web-1 nginx[12]: ",
@@ -151,8 +147,7 @@ static void prefixes_are_passed_over_as_a_whole(void **state) {
     gives(&cri, NULL, "2015-05-17T10:05:03.123456789+00:00 stderr F:x 10.0.0.1 - - " WHEN, "10.0.0.1");
 }
 
-static void marks_and_holes_at_the_start_belong_to_no_client(void **state) {
-    (void)state;
+TEST(marks_and_holes_at_the_start_belong_to_no_client) {
     struct line_rule rule = rule_of(LINE_COMBINED, NULL);
     struct line line;
     static const char marked[] = "\xEF\xBB\xBF"
@@ -169,8 +164,7 @@ static void marks_and_holes_at_the_start_belong_to_no_client(void **state) {
 }
 
 /* Goal: columns are those that the head names, wherever it changes, and a line that has others is refused. */
-static void a_head_says_which_columns_a_line_has(void **state) {
-    (void)state;
+TEST(a_head_says_which_columns_a_line_has) {
     struct line_rule rule = rule_of(LINE_W3C, "client,sc-status,path"),
                      guess = rule_of(LINE_COMBINED, "client,status,path");
     static const char fields[] = "#Fields: date time c-ip cs-uri-stem sc-status\r";
@@ -206,8 +200,7 @@ static void a_head_says_which_columns_a_line_has(void **state) {
 
 /* Goal: whatever the bytes, a parser reads nothing past them and gives a key that the library takes.
  * Method: sound lines with random bytes changed, cut and repeated; memory of exact size (a sanitizer watches). */
-static void damaged_forms_never_lead_astray(void **state) {
-    (void)state;
+TEST(damaged_forms_never_lead_astray) {
     static const struct {
         enum line_format format;
         const char *key, *text;
@@ -245,17 +238,4 @@ static void damaged_forms_never_lead_astray(void **state) {
         assert_in_range(line.key.size, 1, TW_KEY_SIZE_MAX);
     }
     assert_true(parsed > 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_user_moves_no_other_field),
-        cmocka_unit_test(what_is_no_host_is_no_client),
-        cmocka_unit_test(a_name_means_what_it_says_or_the_line_is_refused),
-        cmocka_unit_test(prefixes_are_passed_over_as_a_whole),
-        cmocka_unit_test(marks_and_holes_at_the_start_belong_to_no_client),
-        cmocka_unit_test(a_head_says_which_columns_a_line_has),
-        cmocka_unit_test(damaged_forms_never_lead_astray),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,8 +40,7 @@ static void refuses(const struct line_rule *rule, const char *text) {
 
 /* Goal: our civil time is the C library's.
  * Method: every day from 1600 to 2400, and random seconds, against timegm(). */
-static void civil_time_agrees_with_timegm(void **state) {
-    (void)state;
+TEST(civil_time_agrees_with_timegm) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     for (int64_t day = -135140; day < 157054; day++) {
@@ -63,8 +62,7 @@ static void civil_time_agrees_with_timegm(void **state) {
 }
 
 /* Goal: fields of an access log are found whatever is in them. */
-static void a_combined_line_is_taken_apart(void **state) {
-    (void)state;
+TEST(a_combined_line_is_taken_apart) {
     static const char text[] =
         "2001:db8::1 - frank [17/May/2015:10:05:03 +0000] \"GET /\\\"x\\\\\" 200 12 \"-\" \"An [odd] agent\"";
     for (uint16_t field = 1; field <= 9; field++) {
@@ -82,8 +80,7 @@ static void a_combined_line_is_taken_apart(void **state) {
     refuses(&rule, text);
 }
 
-static void the_offset_of_a_time_is_honoured(void **state) {
-    (void)state;
+TEST(the_offset_of_a_time_is_honoured) {
     struct line_rule rule = rule_of(LINE_COMBINED, NULL, 0);
     parses(&rule, "a - - [17/May/2015:10:05:03 +0000]", 1431857103, "a", 1);
     parses(&rule, "a - - [17/May/2015:10:05:03 +0200] \"", 1431857103 - 7200, "a", 1);
@@ -93,8 +90,7 @@ static void the_offset_of_a_time_is_honoured(void **state) {
     parses(&rule, "host:80 a - john smith [17/May/2015:10:05:03 +0000]\r", 1431857103, "a", 1);
 }
 
-static void broken_combined_lines_are_refused(void **state) {
-    (void)state;
+TEST(broken_combined_lines_are_refused) {
     static const char *const texts[] = {"",
                                         "\r",
                                         " ",
@@ -121,8 +117,7 @@ static void broken_combined_lines_are_refused(void **state) {
     refuses(&rule, "a - - [17/May/2015:10:05:03 +0000] \"GET /\\\"");
 }
 
-static void dpkg_lines_are_read_in_the_offset_given(void **state) {
-    (void)state;
+TEST(dpkg_lines_are_read_in_the_offset_given) {
     struct line_rule rule = rule_of(LINE_DPKG, NULL, 0);
     parses(&rule, "2024-05-01 12:00:01 install foo:amd64 <none> 1.0", 1714564801, "install", 1);
     parses(&rule, "2024-05-01 12:00:01 status", 1714564801, "status", 1);
@@ -136,8 +131,7 @@ static void dpkg_lines_are_read_in_the_offset_given(void **state) {
     refuses(&rule, "install");
 }
 
-static void tsv_lines_have_a_time_a_key_and_perhaps_a_delta(void **state) {
-    (void)state;
+TEST(tsv_lines_have_a_time_a_key_and_perhaps_a_delta) {
     struct line_rule rule = rule_of(LINE_TSV, NULL, 0);
     parses(&rule, "1431857103\tkey", 1431857103, "key", 1);
     parses(&rule, "-1\tsome key\t-5", -1, "some key", -5);
@@ -160,8 +154,7 @@ static void tsv_lines_have_a_time_a_key_and_perhaps_a_delta(void **state) {
 }
 
 /* Goal: keys of 1 and of 1,024 bytes pass, longer ones do not, one field or several. NUL is a byte. */
-static void keys_have_the_sizes_the_library_takes(void **state) {
-    (void)state;
+TEST(keys_have_the_sizes_the_library_takes) {
     static const uint16_t twice[] = {1, 2};
     char text[4096];
     struct line line;
@@ -183,8 +176,7 @@ static void keys_have_the_sizes_the_library_takes(void **state) {
 
 /* Goal: whatever the bytes, a parser reads nothing past them and gives a key that the library takes.
  * Method: sound lines with random bytes changed, cut and repeated; memory of exact size (a sanitizer watches). */
-static void damaged_lines_never_lead_astray(void **state) {
-    (void)state;
+TEST(damaged_lines_never_lead_astray) {
     static const char *const sound[] = {
         "1.2.3.4 - - [17/May/2015:10:05:03 +0000] \"GET /\\\"a HTTP/1.1\" 200 1 \"-\" \"x\"",
         "a.example:443 1.2.3.4 - - [17/May/2015:10:05:03 +0000] \"GET /\\\"a HTTP/1.1\" 200 1 \"-\" \"x\"",
@@ -216,8 +208,7 @@ static void damaged_lines_never_lead_astray(void **state) {
 
 /* Goal: a host that leads the line is recognised where it is one, and no client is taken for one.
  * Method: lines of servers as they are configured, clients of every kind, users of one and two words. */
-static void a_virtual_host_is_told_from_a_client(void **state) {
-    (void)state;
+TEST(a_virtual_host_is_told_from_a_client) {
     static const char when[] = "[17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1";
     static const struct {
         const char *start, *client, *host; /* host NULL: there is none */
@@ -254,8 +245,7 @@ static void a_virtual_host_is_told_from_a_client(void **state) {
     refuses(&strict, "1.2.3.4 - john smith [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1");
 }
 
-static void an_element_is_read_beside_the_key(void **state) {
-    (void)state;
+TEST(an_element_is_read_beside_the_key) {
     static const uint16_t request = 5, client_and_user[] = {1, 3};
     static const char text[] = "10.0.0.1 - ann [17/May/2015:10:05:03 +0000] \"GET /\" 200 1";
     struct line line;
@@ -274,8 +264,7 @@ static void an_element_is_read_beside_the_key(void **state) {
 }
 
 /* Goal: what the library does not count is refused here, with the reason, in every format. */
-static void a_moment_is_one_that_the_library_counts(void **state) {
-    (void)state;
+TEST(a_moment_is_one_that_the_library_counts) {
     struct line_rule combined = rule_of(LINE_COMBINED, NULL, 0), dpkg = rule_of(LINE_DPKG, NULL, 0);
     struct line_rule tsv = rule_of(LINE_TSV, NULL, 0);
     parses(&tsv, "-30610224000\tk", LINE_MS_MIN / 1000, "k", 1);
@@ -302,29 +291,10 @@ static void a_moment_is_one_that_the_library_counts(void **state) {
 }
 
 /* Goal: a time of ISO 8601 without an offset has the rule's, in an access log as elsewhere. */
-static void a_time_without_offset_has_that_of_the_rule(void **state) {
-    (void)state;
+TEST(a_time_without_offset_has_that_of_the_rule) {
     struct line_rule rule = rule_of(LINE_COMBINED, NULL, 0);
     rule.utc_offset_ms = 8 * TW_HOUR;
     parses(&rule, "c - - [2015-05-17T18:05:03]", 1431857103, "c", 1);
     parses(&rule, "c - - [2015-05-17T10:05:03Z]", 1431857103, "c", 1);
     parses(&rule, "c - - [17/May/2015:10:05:03 +0000]", 1431857103, "c", 1);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(civil_time_agrees_with_timegm),
-        cmocka_unit_test(a_combined_line_is_taken_apart),
-        cmocka_unit_test(the_offset_of_a_time_is_honoured),
-        cmocka_unit_test(broken_combined_lines_are_refused),
-        cmocka_unit_test(a_virtual_host_is_told_from_a_client),
-        cmocka_unit_test(dpkg_lines_are_read_in_the_offset_given),
-        cmocka_unit_test(tsv_lines_have_a_time_a_key_and_perhaps_a_delta),
-        cmocka_unit_test(keys_have_the_sizes_the_library_takes),
-        cmocka_unit_test(damaged_lines_never_lead_astray),
-        cmocka_unit_test(an_element_is_read_beside_the_key),
-        cmocka_unit_test(a_moment_is_one_that_the_library_counts),
-        cmocka_unit_test(a_time_without_offset_has_that_of_the_rule),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,9 +14,8 @@ static struct step step;
 
 /* Goal: rows are those of (window, key), and a full step still takes its content. Method: more counters than fit, in
  * any order, next to a plain list of sums. */
-static void counters_add_up_until_the_step_is_full(void **state) {
+TEST(counters_add_up_until_the_step_is_full) {
     struct test_prng prng;
-    (void)state;
     test_prng_seed(&prng, test_seed());
     int64_t sums[2][STEP_COUNTERS] = {{0}};
     size_t known = 0;
@@ -44,8 +43,7 @@ static void counters_add_up_until_the_step_is_full(void **state) {
 }
 
 /* Goal: no row has a delta that one add refuses. */
-static void a_sum_that_one_add_does_not_take_begins_a_new_step(void **state) {
-    (void)state;
+TEST(a_sum_that_one_add_does_not_take_begins_a_new_step) {
     step_clear(&step);
     assert_true(step_add(&step, 0, tw_str("a"), TW_DELTA_MAX));
     assert_false(step_add(&step, 0, tw_str("a"), 1));
@@ -58,8 +56,7 @@ static void a_sum_that_one_add_does_not_take_begins_a_new_step(void **state) {
 }
 
 /* Goal: keys of the longest size, with any bytes, are distinguished by their last one. */
-static void long_keys_are_told_apart(void **state) {
-    (void)state;
+TEST(long_keys_are_told_apart) {
     char key[TW_KEY_SIZE_MAX] = {0};
     step_clear(&step);
     for (int i = 0; i < STEP_COUNTERS; i++) {
@@ -70,13 +67,4 @@ static void long_keys_are_told_apart(void **state) {
     assert_false(step_add(&step, 1, tw_bytes(key, sizeof key), 1));
     assert_true(step_add(&step, 0, tw_bytes(key, sizeof key), 1));
     assert_int_equal(step.row[STEP_COUNTERS - 1].delta, 2);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counters_add_up_until_the_step_is_full),
-        cmocka_unit_test(a_sum_that_one_add_does_not_take_begins_a_new_step),
-        cmocka_unit_test(long_keys_are_told_apart),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

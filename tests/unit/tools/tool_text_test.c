@@ -9,8 +9,7 @@
 #include "tools/common/utf8.h"
 #include "tools/count/windows.h"
 
-static void sizes_are_multiples_of_1024(void **state) {
-    (void)state;
+TEST(sizes_are_multiples_of_1024) {
     uint64_t bytes = 7;
     assert_true(text_size("4096", &bytes) && bytes == 4096);
     assert_true(text_size("512M", &bytes) && bytes == UINT64_C(512) << 20);
@@ -23,8 +22,7 @@ static void sizes_are_multiples_of_1024(void **state) {
     assert_i64_equal(bytes, 7); /* a refused text leaves the result alone */
 }
 
-static void spans_have_a_unit_and_an_end(void **state) {
-    (void)state;
+TEST(spans_have_a_unit_and_an_end) {
     int64_t ms = 7;
     assert_true(text_span("30s", &ms) && ms == 30000);
     assert_true(text_span("1h", &ms) && ms == TW_HOUR);
@@ -37,8 +35,7 @@ static void spans_have_a_unit_and_an_end(void **state) {
     assert_i64_equal(ms, 7);
 }
 
-static void offsets_stay_within_14_hours(void **state) {
-    (void)state;
+TEST(offsets_stay_within_14_hours) {
     int64_t ms = 7;
     assert_true(text_offset("+08:00", &ms) && ms == 8 * TW_HOUR);
     assert_true(text_offset("-0330", &ms) && ms == -210 * TW_MINUTE);
@@ -51,8 +48,7 @@ static void offsets_stay_within_14_hours(void **state) {
     assert_i64_equal(ms, 7);
 }
 
-static void a_misspelt_word_finds_its_neighbour(void **state) {
-    (void)state;
+TEST(a_misspelt_word_finds_its_neighbour) {
     static const char *const words[] = {"window", "format", "follow", "top", NULL};
     assert_string_equal(text_nearest("windwo", words), "window");
     assert_string_equal(text_nearest("fromat", words), "format");
@@ -65,8 +61,7 @@ static void a_misspelt_word_finds_its_neighbour(void **state) {
 }
 
 /* Goal: the start is a multiple of the window in the offset's time, at most a window before the moment. */
-static void a_window_holds_its_moment(void **state) {
-    (void)state;
+TEST(a_window_holds_its_moment) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     for (int i = 0; i < 100000; i++) {
@@ -80,8 +75,7 @@ static void a_window_holds_its_moment(void **state) {
 }
 
 /* Goal: the set is a set, and sorts. Method: a plain array of flags as its twin. */
-static void the_set_of_windows_equals_its_twin(void **state) {
-    (void)state;
+TEST(the_set_of_windows_equals_its_twin) {
     static bool twin[5000];
     struct windows_shared shared = WINDOWS_SHARED_EMPTY;
     struct test_prng prng;
@@ -118,8 +112,7 @@ static int twin_compare(const void *left, const void *right) {
 
 /* Goal: with any limit the rows are the first ones of the whole, in the same order; sums are of all.
  * Method: random counts with many ties and keys of many lengths; qsort() over everything as the twin. */
-static void limited_rows_are_the_first_of_all(void **state) {
-    (void)state;
+TEST(limited_rows_are_the_first_of_all) {
     static struct twin_row twin[2000];
     struct rows rows = ROWS_EMPTY;
     struct test_prng prng;
@@ -149,8 +142,7 @@ static void limited_rows_are_the_first_of_all(void **state) {
     rows_free(&rows);
 }
 
-static void only_well_formed_utf8_is_text(void **state) {
-    (void)state;
+TEST(only_well_formed_utf8_is_text) {
     static const struct {
         const char *text;
         size_t size, want;
@@ -204,8 +196,7 @@ static bool unescape(const char *text, size_t size, unsigned char *key, size_t *
 }
 
 /* Goal: an escaped key is one line of well-formed text, and says exactly which bytes the key has. */
-static void escaped_keys_can_be_read_back(void **state) {
-    (void)state;
+TEST(escaped_keys_can_be_read_back) {
     static const char bytes[] = "ab\t\n\\\x1B\x7F\xC3\xBC\xC2\x9B\xFF\x80\xE2\x82\xAC\0\r";
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
@@ -238,8 +229,7 @@ static void json_write(struct sink *sink, const void *text, size_t size) {
 }
 
 /* Goal: no text of others becomes a command of a terminal, a formula, a second cell, or the end of a JSON string. */
-static void foreign_text_stays_text(void **state) {
-    (void)state;
+TEST(foreign_text_stays_text) {
     assert_written(foreign_line, "a\x1b[2J\xe2\x80\xae", "a\\x1B[2J\xe2\x80\xae");
     assert_written(foreign_shown, "a\\\xc2\x9b\xe2\x80\xae", "a\\\\\\xC2\\x9B\\xE2\\x80\\xAE");
     assert_written(foreign_message, "say \\n: \x1b\n\xff", "say \\n: \\x1B\\n\\xFF");
@@ -259,8 +249,7 @@ static void foreign_text_stays_text(void **state) {
                    "\"\\\"\\\\\\u001b\\u0085\\u2028\\ufffd\xc3\xbc\"");
 }
 
-static void numbers_and_stamps_are_written_whole(void **state) {
-    (void)state;
+TEST(numbers_and_stamps_are_written_whole) {
     struct sink sink;
     char stamp[MOMENT_TEXT_SIZE];
     assert_true(sink_open(&sink, -1));
@@ -279,21 +268,4 @@ static void numbers_and_stamps_are_written_whole(void **state) {
     assert_string_equal(stamp, "1969-12-31T23:59:59Z");
     moment_text(-62135596800000, stamp);
     assert_string_equal(stamp, "0001-01-01T00:00:00Z");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(foreign_text_stays_text),
-        cmocka_unit_test(sizes_are_multiples_of_1024),
-        cmocka_unit_test(spans_have_a_unit_and_an_end),
-        cmocka_unit_test(offsets_stay_within_14_hours),
-        cmocka_unit_test(a_misspelt_word_finds_its_neighbour),
-        cmocka_unit_test(a_window_holds_its_moment),
-        cmocka_unit_test(the_set_of_windows_equals_its_twin),
-        cmocka_unit_test(limited_rows_are_the_first_of_all),
-        cmocka_unit_test(only_well_formed_utf8_is_text),
-        cmocka_unit_test(escaped_keys_can_be_read_back),
-        cmocka_unit_test(numbers_and_stamps_are_written_whole),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,18 +160,15 @@ static void each(enum unpack_kind kind) {
     what_follows_is_looked_at(kind);
 }
 
-static void gzip_is_read_or_refused(void **state) {
-    (void)state;
+TEST(gzip_is_read_or_refused) {
     each(UNPACK_GZIP);
 }
 
-static void zstd_is_read_or_refused(void **state) {
-    (void)state;
+TEST(zstd_is_read_or_refused) {
     each(UNPACK_ZSTD);
 }
 
-static void the_first_bytes_tell(void **state) {
-    (void)state;
+TEST(the_first_bytes_tell) {
     assert_int_equal(unpack_kind_of("", 0), UNPACK_PLAIN);
     assert_int_equal(unpack_kind_of("\x1f", 1), UNPACK_PLAIN);
     assert_int_equal(unpack_kind_of("\x1f\x8b", 2), UNPACK_GZIP);
@@ -183,13 +180,4 @@ static void the_first_bytes_tell(void **state) {
     assert_int_equal(unpack_kind_of("10.0.0", 6), UNPACK_PLAIN);
     assert_false(unpack_can(UNPACK_XZ));
     assert_true(unpack_can(UNPACK_PLAIN));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_bytes_tell),
-        cmocka_unit_test(gzip_is_read_or_refused),
-        cmocka_unit_test(zstd_is_read_or_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -184,8 +184,7 @@ static void close_rig(void) {
 
 /* Goal: the whole way. Names go to the sets of their groups, the election gets the groups. The engine that closes reads
  * the groups, then the sets, and removes the sets of all groups when the window is closed. */
-static void names_go_by_tag(void **state) {
-    (void)state;
+TEST(names_go_by_tag) {
     drain_window(open_family(), KEYS);
     expect(TWI_CLOSING_SEND_CLAIM);
     answer(TWI_CLOSING_REPLY_LIST);
@@ -214,8 +213,7 @@ static void names_go_by_tag(void **state) {
 
 /* Goal: the keys of one message lie in one slot; a set lies in the slot of its counters; each round has sets of its
  * own. */
-static void the_keys_of_a_message_lie_in_one_slot(void **state) {
-    (void)state;
+TEST(the_keys_of_a_message_lie_in_one_slot) {
     tw_family *family = open_family();
     char keys[TWI_CLOSING_KEYS][TWI_OWN_NAME_MAX], other[TWI_CLOSING_KEYS][TWI_OWN_NAME_MAX];
     size_t sizes[TWI_CLOSING_KEYS];
@@ -243,8 +241,7 @@ static void the_keys_of_a_message_lie_in_one_slot(void **state) {
 
 /* Goal: the window was closed while names were added. These sets are removed, and the names go to the sets of the next
  * round. */
-static void names_that_come_too_late_are_added_to_the_next_round(void **state) {
-    (void)state;
+TEST(names_that_come_too_late_are_added_to_the_next_round) {
     drain_window(open_family(), 1);
     expect(TWI_CLOSING_SEND_CLAIM);
     answer(TWI_CLOSING_REPLY_LIST);
@@ -266,8 +263,7 @@ static void names_that_come_too_late_are_added_to_the_next_round(void **state) {
 }
 
 /* Goal: counts came during the hook. The sets stay, for the second call. */
-static void the_sets_stay_for_a_second_call(void **state) {
-    (void)state;
+TEST(the_sets_stay_for_a_second_call) {
     drain_window(open_family(), 1);
     expect(TWI_CLOSING_SEND_CLAIM);
     answer(TWI_CLOSING_REPLY_YOU);
@@ -283,8 +279,7 @@ static void the_sets_stay_for_a_second_call(void **state) {
 }
 
 /* Goal: a set that does not answer holds an election up for a minute. Then the hook gets what there is, flagged. */
-static void a_set_that_does_not_answer_is_left_out_after_a_while(void **state) {
-    (void)state;
+TEST(a_set_that_does_not_answer_is_left_out_after_a_while) {
     drain_window(open_family(), 2);
     expect(TWI_CLOSING_SEND_CLAIM);
     answer(TWI_CLOSING_REPLY_LIST);
@@ -325,8 +320,7 @@ static void a_set_that_does_not_answer_is_left_out_after_a_while(void **state) {
 
 /* Goal: a store was empty a while ago. The totals that were read are not used. The claim is given up, and the window is
  * claimed again when all others know. */
-static void no_window_is_closed_shortly_after_a_store_was_empty(void **state) {
-    (void)state;
+TEST(no_window_is_closed_shortly_after_a_store_was_empty) {
     drain_window(open_family(), 1);
     expect(TWI_CLOSING_SEND_CLAIM);
     answer(TWI_CLOSING_REPLY_YOU);
@@ -352,8 +346,7 @@ static void no_window_is_closed_shortly_after_a_store_was_empty(void **state) {
 
 /* Goal: a store of the window is wiped while this engine has claimed it. It gives the claim up, for under a claim Redis
  * does not look at all that the others delay; and it holds the window up until its names are there again. */
-static void a_store_that_is_wiped_under_a_claim_ends_it(void **state) {
-    (void)state;
+TEST(a_store_that_is_wiped_under_a_claim_ends_it) {
     drain_window(open_family(), 1);
     uint32_t store = meet(group_of(tw_str("0")));
     expect(TWI_CLOSING_SEND_CLAIM);
@@ -380,8 +373,7 @@ static void a_store_that_is_wiped_under_a_claim_ends_it(void **state) {
 }
 
 /* Goal: names without a tag lie in slots of their own, so nobody could find all of a window. */
-static void a_template_without_a_tag_is_refused(void **state) {
-    (void)state;
+TEST(a_template_without_a_tag_is_refused) {
     char error[200] = "";
     tw_family *family = NULL;
     open_rig();
@@ -394,18 +386,4 @@ static void a_template_without_a_tag_is_refused(void **state) {
     options.closed_by = TW_CLOSED_BY_EACH;
     assert_status(tw_family_open(rig.engine, &options, &family), TW_OK);
     close_rig();
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_go_by_tag),
-        cmocka_unit_test(the_keys_of_a_message_lie_in_one_slot),
-        cmocka_unit_test(names_that_come_too_late_are_added_to_the_next_round),
-        cmocka_unit_test(the_sets_stay_for_a_second_call),
-        cmocka_unit_test(a_set_that_does_not_answer_is_left_out_after_a_while),
-        cmocka_unit_test(no_window_is_closed_shortly_after_a_store_was_empty),
-        cmocka_unit_test(a_store_that_is_wiped_under_a_claim_ends_it),
-        cmocka_unit_test(a_template_without_a_tag_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,7 +28,6 @@ static bool see(void *ctx, const tw_count *count) {
 
 static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
     struct told *told = ctx;
-    (void)end_ms;
     told->calls++;
     told->flags = flags;
     told->keys = 0;
@@ -113,8 +112,7 @@ static void close_rig(void) {
 
 /* Goal: the whole way; the hook sees the totals of then, and keys that only others counted, by tw_each() and by
  * tw_get_at(). */
-static void the_chosen_engine_shows_the_figures_of_all(void **state) {
-    (void)state;
+TEST(the_chosen_engine_shows_the_figures_of_all) {
     tw_family *family = open_family();
     drain_window(family);
     expect(TWI_CLOSING_SEND_CLAIM);
@@ -169,8 +167,7 @@ static void the_chosen_engine_shows_the_figures_of_all(void **state) {
 }
 
 /* Goal: what another has closed is not told here; and every answer but YOU calls nobody. */
-static void what_another_closes_is_not_told_here(void **state) {
-    (void)state;
+TEST(what_another_closes_is_not_told_here) {
     tw_family *family = open_family();
     drain_window(family);
     expect(TWI_CLOSING_SEND_CLAIM);
@@ -191,8 +188,7 @@ static void what_another_closes_is_not_told_here(void **state) {
 
 /* Goal: under a claim that is too old nothing is told. It is renewed first, and if another has it by then, it is
  * his. */
-static void an_old_claim_calls_no_hook(void **state) {
-    (void)state;
+TEST(an_old_claim_calls_no_hook) {
     tw_family *family = open_family();
     drain_window(family);
     expect(TWI_CLOSING_SEND_CLAIM);
@@ -223,8 +219,7 @@ static void an_old_claim_calls_no_hook(void **state) {
 }
 
 /* Goal: while the hook answers false the claim is renewed; after the wait another may try. */
-static void a_hook_that_refuses_keeps_its_claim_for_a_while(void **state) {
-    (void)state;
+TEST(a_hook_that_refuses_keeps_its_claim_for_a_while) {
     tw_family *family = open_family();
     told.answers = false;
     drain_window(family);
@@ -254,8 +249,7 @@ static void a_hook_that_refuses_keeps_its_claim_for_a_while(void **state) {
 }
 
 /* Goal: an engine says that it delays what it may still count in and what it has not drained, and nothing else. */
-static void a_word_says_what_is_held_up(void **state) {
-    (void)state;
+TEST(a_word_says_what_is_held_up) {
     tw_family *family = open_family();
     expect_word();
     assert_true(say.floor_ms <= RIG_START_MS + 1000);
@@ -283,8 +277,7 @@ static void a_word_says_what_is_held_up(void **state) {
 }
 
 /* Goal: nothing heard for a minute: local figures, once. Heard, but not drained: no hook, whatever time passes. */
-static void without_redis_the_hook_gets_what_is_known_here(void **state) {
-    (void)state;
+TEST(without_redis_the_hook_gets_what_is_known_here) {
     tw_family *family = open_family();
     rig_add(family, "a", 5);
     rig_pass(&rig, TW_MINUTE);
@@ -308,8 +301,7 @@ static void without_redis_the_hook_gets_what_is_known_here(void **state) {
 
 /* Goal: a Redis that forgot us is told again what it was told: names, and windows that were closed; and nobody tells on
  * an earlier claim. */
-static void a_redis_that_forgot_is_told_again(void **state) {
-    (void)state;
+TEST(a_redis_that_forgot_is_told_again) {
     tw_family *family = open_family();
     drain_window(family);
     expect(TWI_CLOSING_SEND_CLAIM);
@@ -346,8 +338,7 @@ static void a_redis_that_forgot_is_told_again(void **state) {
 
 /* Goal: who leaves in mid-window lists its names, and tells only if nobody else is there; then it says that it is
  * gone. */
-static void who_leaves_in_mid_window_asks_whether_it_is_the_last(void **state) {
-    (void)state;
+TEST(who_leaves_in_mid_window_asks_whether_it_is_the_last) {
     for (int last = 0; last < 2; last++) {
         tw_family *family = open_family();
         rig_add(family, "a", 5);
@@ -395,8 +386,7 @@ static void lose_connection(void) {
 
 /* Goal: out of time, tw_close() tells the known state here, unless another has claimed it; an answer that is under way
  * harms nobody. */
-static void out_of_time_the_hook_gets_local_figures(void **state) {
-    (void)state;
+TEST(out_of_time_the_hook_gets_local_figures) {
     for (int claimed = 0; claimed < 2; claimed++) {
         tw_family *family = open_family();
         drain_window(family);
@@ -411,8 +401,7 @@ static void out_of_time_the_hook_gets_local_figures(void **state) {
 
 /* Goal: a family that is closed in mid-window lists its content, leaves it to others or tells it as cut short, says
  * that it is gone, and goes. */
-static void a_family_that_goes_leaves_its_names(void **state) {
-    (void)state;
+TEST(a_family_that_goes_leaves_its_names) {
     for (int last = 0; last < 2; last++) {
         tw_family *family = open_family();
         twi_port_connected(rig.engine, true);
@@ -448,8 +437,7 @@ static void a_family_that_goes_leaves_its_names(void **state) {
 
 /* Goal: a family that is closed tells windows that are over as ever, and one that is claimed is not lost for a hook
  * that will not have it: after a minute another may. */
-static void a_family_that_goes_tells_what_is_over(void **state) {
-    (void)state;
+TEST(a_family_that_goes_tells_what_is_over) {
     for (int refuses = 0; refuses < 2; refuses++) {
         tw_family *family = open_family();
         twi_port_connected(rig.engine, true);
@@ -487,8 +475,7 @@ static void a_family_that_goes_tells_what_is_over(void **state) {
 
 /* Goal: who leaves while its window still takes late counts tells it as cut short, and only if nobody else continues
  * with it. */
-static void who_leaves_within_the_lateness_does_not_call_it_final(void **state) {
-    (void)state;
+TEST(who_leaves_within_the_lateness_does_not_call_it_final) {
     memset(&told, 0, sizeof told);
     told.answers = true;
     hand_open(&rig);
@@ -520,8 +507,7 @@ static void who_leaves_within_the_lateness_does_not_call_it_final(void **state) 
 
 /* Goal: a window that was told before, here or elsewhere, is told with TW_CLOSED_AGAIN; also where what made it so came
  * while it was being told. */
-static void what_was_told_before_is_told_as_such(void **state) {
-    (void)state;
+TEST(what_was_told_before_is_told_as_such) {
     tw_family *family = open_family();
     drain_window(family);
     expect(TWI_CLOSING_SEND_CLAIM);
@@ -556,8 +542,7 @@ static void what_was_told_before_is_told_as_such(void **state) {
 
 /* Goal: who still owes of a window when another has closed it asks for it again when Redis has all, as one that comes
  * too late; and does not where nothing more has come. */
-static void what_is_sent_after_the_closing_is_told_again(void **state) {
-    (void)state;
+TEST(what_is_sent_after_the_closing_is_told_again) {
     for (int comes = 0; comes < 2; comes++) {
         tw_family *family = open_family();
         rig_add(family, "a", 5);
@@ -593,8 +578,7 @@ static void what_is_sent_after_the_closing_is_told_again(void **state) {
 
 /* Goal: who comes first closes what the last one left before its time, with all, though nothing more is counted in it;
  * and takes no start for one that is none of its family's. */
-static void who_comes_closes_what_was_left(void **state) {
-    (void)state;
+TEST(who_comes_closes_what_was_left) {
     tw_family *family = open_family();
     rig_pass(&rig, 10000);
     expect_word();
@@ -631,8 +615,7 @@ static void who_comes_closes_what_was_left(void **state) {
 }
 
 /* Goal: an engine without a hook that comes too late says so by its figures. */
-static void without_a_hook_late_counts_are_counted(void **state) {
-    (void)state;
+TEST(without_a_hook_late_counts_are_counted) {
     memset(&told, 0, sizeof told);
     hand_open(&rig);
     tw_family_options options = options_of();
@@ -651,8 +634,7 @@ static void without_a_hook_late_counts_are_counted(void **state) {
 
 /* Goal: without Redis, too, a family that is closed tells its windows, those that are not over as cut short; a hook
  * that answers false is asked for a minute, and what it did not take is counted. */
-static void a_family_that_goes_without_redis_tells_its_windows(void **state) {
-    (void)state;
+TEST(a_family_that_goes_without_redis_tells_its_windows) {
     for (int refuses = 0; refuses < 2; refuses++) {
         memset(&told, 0, sizeof told);
         told.answers = !refuses;
@@ -677,8 +659,7 @@ static void a_family_that_goes_without_redis_tells_its_windows(void **state) {
 }
 
 /* Goal: without Redis it is as TW_CLOSED_BY_EACH. */
-static void without_a_redis_url_it_is_as_by_each(void **state) {
-    (void)state;
+TEST(without_a_redis_url_it_is_as_by_each) {
     memset(&told, 0, sizeof told);
     told.answers = true;
     rig_open(&rig);
@@ -706,8 +687,7 @@ static int64_t first_due(tw_family *const *families) {
 
 /* Goal: of many families the one that is due for longest is the next that says something, whatever Redis has answered
  * the others, and one that is not due says nothing. Method: answers at random, against a walk over all. */
-static void of_many_families_the_one_due_for_longest_is_next(void **state) {
-    (void)state;
+TEST(of_many_families_the_one_due_for_longest_is_next) {
     static tw_family *families[MANY];
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
@@ -737,29 +717,4 @@ static void of_many_families_the_one_due_for_longest_is_next(void **state) {
         assert_i64_equal(twi_port_closing_due(rig.engine), first_due(families));
     }
     close_rig();
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_chosen_engine_shows_the_figures_of_all),
-        cmocka_unit_test(what_another_closes_is_not_told_here),
-        cmocka_unit_test(an_old_claim_calls_no_hook),
-        cmocka_unit_test(a_hook_that_refuses_keeps_its_claim_for_a_while),
-        cmocka_unit_test(a_word_says_what_is_held_up),
-        cmocka_unit_test(without_redis_the_hook_gets_what_is_known_here),
-        cmocka_unit_test(a_redis_that_forgot_is_told_again),
-        cmocka_unit_test(who_leaves_in_mid_window_asks_whether_it_is_the_last),
-        cmocka_unit_test(out_of_time_the_hook_gets_local_figures),
-        cmocka_unit_test(a_family_that_goes_leaves_its_names),
-        cmocka_unit_test(a_family_that_goes_tells_what_is_over),
-        cmocka_unit_test(who_leaves_within_the_lateness_does_not_call_it_final),
-        cmocka_unit_test(what_was_told_before_is_told_as_such),
-        cmocka_unit_test(what_is_sent_after_the_closing_is_told_again),
-        cmocka_unit_test(who_comes_closes_what_was_left),
-        cmocka_unit_test(without_a_hook_late_counts_are_counted),
-        cmocka_unit_test(a_family_that_goes_without_redis_tells_its_windows),
-        cmocka_unit_test(without_a_redis_url_it_is_as_by_each),
-        cmocka_unit_test(of_many_families_the_one_due_for_longest_is_next),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

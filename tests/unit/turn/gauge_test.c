@@ -10,8 +10,7 @@ static tw_family *gauge(void) {
     return rig_family_of(&rig, &options);
 }
 
-static void without_redis_a_gauge_is_a_counter(void **state) {
-    (void)state;
+RIG_TEST(without_redis_a_gauge_is_a_counter) {
     tw_family *online = gauge();
     assert_i64_equal(rig_add(online, "a", 3), 3);
     assert_i64_equal(rig_add(online, "a", -1), 2);
@@ -21,8 +20,7 @@ static void without_redis_a_gauge_is_a_counter(void **state) {
     assert_status(tw_hold(online, tw_str("a"), 3, NULL), TW_OK);
 }
 
-static void what_does_not_go_with_a_gauge_is_refused(void **state) {
-    (void)state;
+RIG_TEST(what_does_not_go_with_a_gauge_is_refused) {
     tw_family *family;
     char error[128];
     tw_family_options options = rig_options("g", TW_WINDOW_ALIGNED, 0);
@@ -59,8 +57,7 @@ static int64_t said(int64_t sum) {
 }
 
 /* Goal: an item says all that is counted here, whatever was said before; the view is the others' and ours. */
-static void the_whole_is_said_and_the_sum_comes_back(void **state) {
-    (void)state;
+HAND_TEST(the_whole_is_said_and_the_sum_comes_back) {
     tw_family *online = gauge();
     (void)rig_add(online, "a", 3);
     assert_i64_equal(said(10), 3);
@@ -74,8 +71,7 @@ static void the_whole_is_said_and_the_sum_comes_back(void **state) {
 }
 
 /* Goal: a statement of unknown fate is no delta: what comes next says the whole. */
-static void a_lost_statement_is_said_anew(void **state) {
-    (void)state;
+HAND_TEST(a_lost_statement_is_said_anew) {
     tw_family *online = gauge();
     (void)rig_add(online, "a", 3);
     assert_i64_equal(hand_collect(10), 1);
@@ -93,8 +89,7 @@ static void a_lost_statement_is_said_anew(void **state) {
 }
 
 /* Goal: what is present is said three times in its life, at once after a stall, and what is 0 is not. */
-static void what_is_present_is_said_again_in_time(void **state) {
-    (void)state;
+HAND_TEST(what_is_present_is_said_again_in_time) {
     tw_family *online = gauge();
     (void)rig_add(online, "a", 3);
     (void)rig_add(online, "gone", 1);
@@ -124,8 +119,7 @@ static void what_is_present_is_said_again_in_time(void **state) {
 }
 
 /* Goal: who closes says 0 last, and loses nothing by it. */
-static void closing_says_that_nothing_is_present(void **state) {
-    (void)state;
+TEST(closing_says_that_nothing_is_present) {
     struct lost_log lost = {0};
     hand_init(&rig);
     rig.options.on_lost = lost_write;
@@ -154,13 +148,4 @@ static void closing_says_that_nothing_is_present(void **state) {
     (void)rig_add(other, "b", 4);
     assert_status(tw_close(rig.engine, 0), TW_ERR_TIMEOUT); /* nobody answered: the part ends by itself */
     assert_i64_equal(lost.calls, 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(without_redis_a_gauge_is_a_counter),        RIG_TEST(what_does_not_go_with_a_gauge_is_refused),
-        HAND_TEST(the_whole_is_said_and_the_sum_comes_back), HAND_TEST(a_lost_statement_is_said_anew),
-        HAND_TEST(what_is_present_is_said_again_in_time),    cmocka_unit_test(closing_says_that_nothing_is_present),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,8 +83,7 @@ static void an_era_passes(struct rig *rig) {
 }
 
 /* Goal: a family that cannot age is refused, and the field is named (trap E26). Method: each wrong set of options. */
-static void what_cannot_age_is_refused_by_name(void **state) {
-    (void)state;
+TEST(what_cannot_age_is_refused_by_name) {
     struct rig rig;
     hand_open(&rig);
     struct {
@@ -127,8 +126,7 @@ static void what_cannot_age_is_refused_by_name(void **state) {
 }
 
 /* Goal: policies may be set, idle eviction itself neither begun nor ended. */
-static void a_family_neither_begins_nor_ends_to_age(void **state) {
-    (void)state;
+TEST(a_family_neither_begins_nor_ends_to_age) {
     struct rig rig;
     tw_family *family = eviction_open(&rig, 40);
     tw_family_options options = eviction_options(20);
@@ -148,8 +146,7 @@ static void a_family_neither_begins_nor_ends_to_age(void **state) {
 
 /* Goal: an idle key leaves when Redis has its count; when it comes back its total is unknown, then known again
  * (E26). */
-static void an_idle_key_leaves_and_comes_back_unknown(void **state) {
-    (void)state;
+TEST(an_idle_key_leaves_and_comes_back_unknown) {
     struct rig rig;
     tw_family *family = eviction_open(&rig, 0);
     assert_i64_equal(rig_add(family, "k1", 7), 7);
@@ -178,8 +175,7 @@ static void an_idle_key_leaves_and_comes_back_unknown(void **state) {
 }
 
 /* Goal: a denied call on a key of unknown total asks for it, so that the next is decided on it. */
-static void a_denied_call_on_an_unknown_key_asks_for_its_total(void **state) {
-    (void)state;
+TEST(a_denied_call_on_an_unknown_key_asks_for_its_total) {
     struct rig rig;
     tw_family *family = eviction_open(&rig, 0);
     hand_live(&rig, 1);
@@ -194,8 +190,7 @@ static void a_denied_call_on_an_unknown_key_asks_for_its_total(void **state) {
 }
 
 /* Goal: a key that is used moves along from era to era. It keeps its total, and is counted as evicted by nobody. */
-static void a_key_in_use_moves_along_and_keeps_its_total(void **state) {
-    (void)state;
+TEST(a_key_in_use_moves_along_and_keeps_its_total) {
     struct rig rig;
     tw_family *family = eviction_open(&rig, 0);
     store[1] = 1000;
@@ -233,8 +228,7 @@ static bool use_in_a_slow_hook(void *ctx, tw_family *family, int64_t start_ms, i
 
 /* Goal: a key stays for idle_ms from its last use, even if the turn that begins the next epoch had read the clock long
  * before (E25). Method: an earlier part of that turn, the hook of another family, takes long, and uses the key. */
-static void a_turn_that_takes_long_takes_no_time_from_a_key(void **state) {
-    (void)state;
+TEST(a_turn_that_takes_long_takes_no_time_from_a_key) {
     struct rig rig;
     tw_family *family = eviction_open(&rig, 0);
     struct slow_hook hook = {.rig = &rig, .family = family, .epoch_at_use = -1};
@@ -276,8 +270,7 @@ static void freeze_owing(struct rig *rig, tw_family *family, int64_t rest) {
 /* Goal: what a frozen cell owes is sent once, by itself; its heir shows all of it throughout (P2, P3, trap E5).
  * Method: the heir is added to before the rest is collected; both items are on the way at once, in either order of
  * answers' totals; then the first is refused once. */
-static void a_frozen_rest_is_sent_once_and_shown_throughout(void **state) {
-    (void)state;
+TEST(a_frozen_rest_is_sent_once_and_shown_throughout) {
     for (int refused = 0; refused < 2; refused++) {
         struct rig rig;
         tw_family *family = eviction_open(&rig, 0);
@@ -306,8 +299,7 @@ static void a_frozen_rest_is_sent_once_and_shown_throughout(void **state) {
 
 /* Goal: a total that comes with a frozen cell's rest is its heir's too: idle from then on, it would never learn it
  * (trap E7). */
-static void an_heir_learns_the_total_that_its_predecessor_is_told(void **state) {
-    (void)state;
+TEST(an_heir_learns_the_total_that_its_predecessor_is_told) {
     struct rig rig;
     tw_family *family = eviction_open(&rig, 0);
     freeze_owing(&rig, family, 5);
@@ -343,8 +335,7 @@ static bool see(void *ctx, const tw_count *count) {
 }
 
 /* Goal: a walk shows each key once, wherever it is: previous, current, or frozen with an heir. */
-static void a_walk_shows_each_key_once(void **state) {
-    (void)state;
+TEST(a_walk_shows_each_key_once) {
     struct rig rig;
     tw_family *family = eviction_open(&rig, 0);
     (void)rig_add(family, "k2", 20); /* idle: frozen, no heir */
@@ -364,8 +355,7 @@ static void a_walk_shows_each_key_once(void **state) {
 
 /* Goal: with Redis unreachable keys_max holds, keys that are there continue, new ones overflow, and no count is lost
  * (E25). */
-static void without_redis_keys_max_holds_and_nothing_is_lost(void **state) {
-    (void)state;
+TEST(without_redis_keys_max_holds_and_nothing_is_lost) {
     struct rig rig;
     tw_family *family = eviction_open(&rig, 16);
     int64_t added[KEYS + 1] = {0};
@@ -388,8 +378,7 @@ static void without_redis_keys_max_holds_and_nothing_is_lost(void **state) {
 }
 
 /* Goal: ever new keys, as long as Redis answers, are all taken, within keys_max. */
-static void ever_new_keys_find_room(void **state) {
-    (void)state;
+TEST(ever_new_keys_find_room) {
     struct rig rig;
     tw_family *family = eviction_open(&rig, 20);
     for (uint32_t round = 0; round < 640; round++) {
@@ -426,8 +415,7 @@ static int64_t sync_new_keys(int64_t *old) {
  * memory, ever new keys are all taken, memory stays below its bound, no count is lost, and a key in use keeps its
  * total.
  * Method: a hundred new keys a turn, many times more than fit; idle_ms never comes into it. */
-static void ever_new_keys_find_room_by_bytes(void **state) {
-    (void)state;
+TEST(ever_new_keys_find_room_by_bytes) {
     for (int by_engine = 0; by_engine < 2; by_engine++) {
         struct rig rig;
         hand_init(&rig);
@@ -467,8 +455,7 @@ static void ever_new_keys_find_room_by_bytes(void **state) {
 }
 
 /* Goal: a pin follows its key over its moves and its absence, and never counts in another's memory (trap E32). */
-static void a_pin_follows_its_key(void **state) {
-    (void)state;
+TEST(a_pin_follows_its_key) {
     struct rig rig;
     tw_family *family = eviction_open(&rig, 8);
     tw_pin *pin;
@@ -489,15 +476,13 @@ static void a_pin_follows_its_key(void **state) {
 }
 
 static bool era_has_moved(void *ctx) {
-    (void)ctx;
     return false;
 }
 
 /* Goal: who still acts by an era that is over gives no key a second place (trap E22).
  * Method: a call that has read era 0 finds nothing and stalls; the era moves on and the key begins in era 1; then the
  * stalled call continues to make it. */
-static void a_late_inserter_gives_no_key_two_places(void **state) {
-    (void)state;
+TEST(a_late_inserter_gives_no_key_two_places) {
     struct rig rig;
     tw_family *family = eviction_open(&rig, 0);
     (void)rig_add(family, "k9", 1);
@@ -531,8 +516,7 @@ static void a_late_inserter_gives_no_key_two_places(void **state) {
 }
 
 /* Goal: what is not sent when the engine closes is reported to the unit, wherever it stands. */
-static void closing_reports_what_both_generations_owe(void **state) {
-    (void)state;
+TEST(closing_reports_what_both_generations_owe) {
     struct rig rig;
     struct lost_log log = {0};
     memset(store, 0, sizeof store);
@@ -554,8 +538,7 @@ static void closing_reports_what_both_generations_owe(void **state) {
 /* Goal: of a Redis that lost everything, what this family had there is counted as lost, to the unit, and nothing is
  * told again: evicted keys could not be. Method: an evicted key, one that moved, one in each generation; then the
  * wipe. */
-static void what_a_wiped_redis_had_is_lost_to_the_unit(void **state) {
-    (void)state;
+TEST(what_a_wiped_redis_had_is_lost_to_the_unit) {
     struct rig rig;
     tw_family *family = eviction_open(&rig, 0);
     (void)rig_add(family, "k2", 20);
@@ -575,8 +558,7 @@ static void what_a_wiped_redis_had_is_lost_to_the_unit(void **state) {
 }
 
 /* Goal: a forked child begins again, and ages on. */
-static void a_forked_child_ages_on(void **state) {
-    (void)state;
+TEST(a_forked_child_ages_on) {
     if (test_misses_wiped_pages()) return;
     struct rig rig;
     tw_family *family = eviction_open(&rig, 0);
@@ -608,8 +590,7 @@ struct twin {
 /* Goal: under any order of adds, reads, turns, answers, refusals and time, every unit is in one place, a known view is
  * the true total to the unit, and keys_max holds.
  * Method: random operations next to sums kept by hand. One engine only: so a view that is known is exact. */
-static void under_random_operations_known_views_are_exact(void **state) {
-    (void)state;
+TEST(under_random_operations_known_views_are_exact) {
     uint64_t seeds[24];
     size_t count = test_seeds("idle_eviction", 16, seeds, 24);
     for (size_t s = 0; s < count; s++) {
@@ -675,28 +656,4 @@ static void under_random_operations_known_views_are_exact(void **state) {
                          (long long)store[key], (long long)twin.applied[key]);
         hand_close(&rig);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_cannot_age_is_refused_by_name),
-        cmocka_unit_test(a_family_neither_begins_nor_ends_to_age),
-        cmocka_unit_test(an_idle_key_leaves_and_comes_back_unknown),
-        cmocka_unit_test(a_denied_call_on_an_unknown_key_asks_for_its_total),
-        cmocka_unit_test(a_key_in_use_moves_along_and_keeps_its_total),
-        cmocka_unit_test(a_turn_that_takes_long_takes_no_time_from_a_key),
-        cmocka_unit_test(a_frozen_rest_is_sent_once_and_shown_throughout),
-        cmocka_unit_test(an_heir_learns_the_total_that_its_predecessor_is_told),
-        cmocka_unit_test(a_walk_shows_each_key_once),
-        cmocka_unit_test(without_redis_keys_max_holds_and_nothing_is_lost),
-        cmocka_unit_test(ever_new_keys_find_room),
-        cmocka_unit_test(ever_new_keys_find_room_by_bytes),
-        cmocka_unit_test(a_pin_follows_its_key),
-        cmocka_unit_test(a_late_inserter_gives_no_key_two_places),
-        cmocka_unit_test(closing_reports_what_both_generations_owe),
-        cmocka_unit_test(what_a_wiped_redis_had_is_lost_to_the_unit),
-        cmocka_unit_test(a_forked_child_ages_on),
-        cmocka_unit_test(under_random_operations_known_views_are_exact),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

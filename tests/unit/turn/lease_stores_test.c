@@ -101,8 +101,7 @@ static void buy(struct rig *rig, tw_family *family, uint32_t tag) {
 
 /* Goal: an engine takes part in a store's leases from the first request on, and while it would have to restate
  * anything; and in no other store's. */
-static void an_engine_takes_part_where_it_has_leases(void **state) {
-    (void)state;
+TEST(an_engine_takes_part_where_it_has_leases) {
     struct rig rig;
     open_rig(&rig);
     tw_family *family = open_family(&rig, "f", TW_WINDOW_FOREVER, 0);
@@ -120,8 +119,7 @@ static void an_engine_takes_part_where_it_has_leases(void **state) {
 
 /* Goal: once the windows in which it had units have gone, the engine leaves, and sends nothing more. With the next
  * request it comes again. */
-static void an_engine_leaves_a_store_without_leases(void **state) {
-    (void)state;
+TEST(an_engine_leaves_a_store_without_leases) {
     struct rig rig;
     open_rig(&rig);
     tw_family *family = open_family(&rig, "f", TW_WINDOW_ALIGNED, 5000);
@@ -140,8 +138,7 @@ static void an_engine_leaves_a_store_without_leases(void **state) {
 
 /* Goal: a departure of which no reply comes is sent until it is acknowledged; until then no lease sends anything. So a
  * late copy of it names a life that has ended (leases.lua). */
-static void a_departure_is_repeated_until_it_is_acknowledged(void **state) {
-    (void)state;
+TEST(a_departure_is_repeated_until_it_is_acknowledged) {
     struct rig rig;
     open_rig(&rig);
     tw_family *family = open_family(&rig, "f", TW_WINDOW_ALIGNED, 5000);
@@ -164,8 +161,7 @@ static void a_departure_is_repeated_until_it_is_acknowledged(void **state) {
 }
 
 /* Goal: an engine that is closed leaves each store where it takes part. */
-static void a_closed_engine_leaves_every_store(void **state) {
-    (void)state;
+TEST(a_closed_engine_leaves_every_store) {
     struct rig rig;
     open_rig(&rig);
     tw_family *family = open_family(&rig, "f", TW_WINDOW_FOREVER, 0);
@@ -180,8 +176,7 @@ static void a_closed_engine_leaves_every_store(void **state) {
 
 /* Goal: a family that closes is done with each of its windows, however many leases each has. Method: fewer leases than
  * one window has are looked at in one turn. */
-static void windows_with_many_leases_are_done_one_after_the_other(void **state) {
-    (void)state;
+TEST(windows_with_many_leases_are_done_one_after_the_other) {
     struct rig rig;
     bool are_done = false;
     open_rig(&rig);
@@ -220,15 +215,4 @@ static void windows_with_many_leases_are_done_one_after_the_other(void **state) 
     }
     assert_true(are_done);
     hand_close(&rig);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_engine_takes_part_where_it_has_leases),
-        cmocka_unit_test(an_engine_leaves_a_store_without_leases),
-        cmocka_unit_test(windows_with_many_leases_are_done_one_after_the_other),
-        cmocka_unit_test(a_departure_is_repeated_until_it_is_acknowledged),
-        cmocka_unit_test(a_closed_engine_leaves_every_store),
-    };
-    return cmocka_run_group_tests_name("lease_stores", tests, NULL, NULL);
 }

@@ -25,8 +25,7 @@ static int64_t acknowledge_all(void) {
 
 /* Goal: a parked counter is passed over, however often it is counted on, also in a flush; others are collected. Once it
  * is unparked all of it is unsent, in one item. Method: many turns of adds and collections. */
-static void a_parked_counter_is_collected_once_its_store_is_back(void **state) {
-    (void)state;
+TEST(a_parked_counter_is_collected_once_its_store_is_back) {
     struct rig rig;
     struct twi_parking parking = {0};
     char key[16];
@@ -57,8 +56,7 @@ static void a_parked_counter_is_collected_once_its_store_is_back(void **state) {
 
 /* Goal: a window that owes parked counts is not dropped, whatever its age; when they are unparked it sends them, with
  * the counted units meanwhile. Also its overflow counter. */
-static void a_window_waits_for_its_parked_counts(void **state) {
-    (void)state;
+TEST(a_window_waits_for_its_parked_counts) {
     struct rig rig;
     struct twi_parking parking = {0};
     hand_init(&rig);
@@ -88,8 +86,7 @@ static void a_window_waits_for_its_parked_counts(void **state) {
 }
 
 /* Goal: what is parked when the engine ends is reported as not sent, to the unit. */
-static void what_is_parked_at_the_end_is_reported(void **state) {
-    (void)state;
+TEST(what_is_parked_at_the_end_is_reported) {
     struct rig rig;
     struct twi_parking parking = {0};
     struct lost_log lost = {0};
@@ -111,8 +108,7 @@ static void what_is_parked_at_the_end_is_reported(void **state) {
 
 /* Goal: a counter that was counted on between its collection and its parking, and so was collected twice, is parked
  * once, with both parts. Method: two items of one counter in the hand, both parked. */
-static void a_counter_that_was_collected_twice_is_parked_once(void **state) {
-    (void)state;
+TEST(a_counter_that_was_collected_twice_is_parked_once) {
     struct rig rig;
     struct twi_parking parking = {0};
     hand_open(&rig);
@@ -128,14 +124,4 @@ static void a_counter_that_was_collected_twice_is_parked_once(void **state) {
     assert_i64_equal(hand_collect(10), 1);
     assert_i64_equal(acknowledge_all(), 7);
     hand_close(&rig);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_parked_counter_is_collected_once_its_store_is_back),
-        cmocka_unit_test(a_counter_that_was_collected_twice_is_parked_once),
-        cmocka_unit_test(a_window_waits_for_its_parked_counts),
-        cmocka_unit_test(what_is_parked_at_the_end_is_reported),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,8 +7,7 @@
 
 /* ---- collecting -------------------------------------------------------------------------------------------------- */
 
-static void a_counter_is_collected_once_for_all_adds_since_the_last_time(void **state) {
-    (void)state;
+TEST(a_counter_is_collected_once_for_all_adds_since_the_last_time) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -30,8 +29,7 @@ static void a_counter_is_collected_once_for_all_adds_since_the_last_time(void **
     hand_close(&rig);
 }
 
-static void an_item_is_named_as_its_template_says(void **state) {
-    (void)state;
+TEST(an_item_is_named_as_its_template_says) {
     struct rig rig;
     hand_init(&rig);
     rig.options.redis_prefix = "app:";
@@ -50,8 +48,7 @@ static void an_item_is_named_as_its_template_says(void **state) {
 
 /* Goal: whatever does not fit into a collection comes with the next ones, each counter once.
  * Method: 1000 counters in two families, collected in pieces of every size. */
-static void what_does_not_fit_into_a_collection_comes_with_a_later_one(void **state) {
-    (void)state;
+TEST(what_does_not_fit_into_a_collection_comes_with_a_later_one) {
     for (size_t room = 1; room < 700; room = room * 2 + 1) {
         struct rig rig;
         hand_open(&rig);
@@ -81,8 +78,7 @@ static void what_does_not_fit_into_a_collection_comes_with_a_later_one(void **st
 }
 
 /* Goal: closed windows are collected first, yet a quarter of the room is kept for open ones. */
-static void a_quarter_of_a_collection_is_kept_for_open_windows(void **state) {
-    (void)state;
+TEST(a_quarter_of_a_collection_is_kept_for_open_windows) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -105,8 +101,7 @@ static void a_quarter_of_a_collection_is_kept_for_open_windows(void **state) {
 
 /* Goal: of many closed windows, those that die first in Redis are sent first (trap S10). Method: six hours pass without
  * a collection, in two families of different retention; then one counter at a time. */
-static void what_dies_first_is_collected_first(void **state) {
-    (void)state;
+TEST(what_dies_first_is_collected_first) {
     struct rig rig;
     hand_open(&rig);
     tw_family_options longer = rig_options("longer", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -125,8 +120,7 @@ static void what_dies_first_is_collected_first(void **state) {
     hand_close(&rig);
 }
 
-static void adds_that_cancel_out_ask_for_the_total_only(void **state) {
-    (void)state;
+TEST(adds_that_cancel_out_ask_for_the_total_only) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -141,8 +135,7 @@ static void adds_that_cancel_out_ask_for_the_total_only(void **state) {
 
 /* ---- E41: interest ----------------------------------------------------------------------------------------------- */
 
-static void trap_e41_reading_an_unknown_key_asks_for_its_total_and_counts_nothing(void **state) {
-    (void)state;
+TEST(trap_e41_reading_an_unknown_key_asks_for_its_total_and_counts_nothing) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -166,8 +159,7 @@ static void trap_e41_reading_an_unknown_key_asks_for_its_total_and_counts_nothin
     hand_close(&rig);
 }
 
-static void trap_e41_reads_do_not_fill_a_family(void **state) {
-    (void)state;
+TEST(trap_e41_reads_do_not_fill_a_family) {
     struct rig rig;
     hand_open(&rig);
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -189,8 +181,7 @@ static void trap_e41_reads_do_not_fill_a_family(void **state) {
 /* ---- settling ---------------------------------------------------------------------------------------------------- */
 
 /* Goal: E6, P3. At every step of a batch the view is the others' part plus all that we added. */
-static void trap_e6_the_view_holds_own_adds_at_every_step_of_a_batch(void **state) {
-    (void)state;
+TEST(trap_e6_the_view_holds_own_adds_at_every_step_of_a_batch) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -218,8 +209,7 @@ static void trap_e6_the_view_holds_own_adds_at_every_step_of_a_batch(void **stat
     hand_close(&rig);
 }
 
-static void a_returned_delta_is_collected_again(void **state) {
-    (void)state;
+TEST(a_returned_delta_is_collected_again) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -234,8 +224,7 @@ static void a_returned_delta_is_collected_again(void **state) {
     hand_close(&rig);
 }
 
-static void a_delta_returned_with_a_delay_waits(void **state) {
-    (void)state;
+TEST(a_delta_returned_with_a_delay_waits) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -259,8 +248,7 @@ static void a_delta_returned_with_a_delay_waits(void **state) {
 /* Goal: counters that Redis refuses are tried again at their time and not before, however often they are counted on
  * meanwhile; the others continue. Method: every third of 600 counters is returned with a wait; all are counted on at
  * each interval; then the time comes. */
-static void a_refused_counter_that_is_counted_on_waits_alone(void **state) {
-    (void)state;
+TEST(a_refused_counter_that_is_counted_on_waits_alone) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -290,8 +278,7 @@ static void a_refused_counter_that_is_counted_on_waits_alone(void **state) {
 }
 
 /* Goal: a counter that is in two batches, both refused, comes back once, with both deltas, at the later time. */
-static void a_counter_that_is_refused_twice_comes_back_once(void **state) {
-    (void)state;
+TEST(a_counter_that_is_refused_twice_comes_back_once) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -313,8 +300,7 @@ static void a_counter_that_is_refused_twice_comes_back_once(void **state) {
 
 /* Goal: what Redis refuses until tw_close() is over is told as refused, to the unit, and tried there no more than its
  * waits say. */
-static void what_is_refused_to_the_end_is_told_as_poison(void **state) {
-    (void)state;
+TEST(what_is_refused_to_the_end_is_told_as_poison) {
     struct rig rig;
     struct lost_log log = {0};
     hand_init(&rig);
@@ -336,8 +322,7 @@ static void what_is_refused_to_the_end_is_told_as_poison(void **state) {
 }
 
 /* Goal: a window that a delayed delta belongs to is kept, however long its end has passed, and the delta goes once. */
-static void a_delta_returned_with_a_delay_keeps_its_window(void **state) {
-    (void)state;
+TEST(a_delta_returned_with_a_delay_keeps_its_window) {
     struct rig rig;
     hand_open(&rig);
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
@@ -364,8 +349,7 @@ static void a_delta_returned_with_a_delay_keeps_its_window(void **state) {
     hand_close(&rig);
 }
 
-static void what_is_given_up_is_reported_to_the_unit(void **state) {
-    (void)state;
+TEST(what_is_given_up_is_reported_to_the_unit) {
     const int reasons[] = {TW_LOST_EXPIRED,   TW_LOST_LATE,   TW_LOST_ROLLBACK,
                            TW_LOST_UNCERTAIN, TW_LOST_POISON, TW_LOST_CLOSED};
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
@@ -402,8 +386,7 @@ static void what_is_given_up_is_reported_to_the_unit(void **state) {
 
 /* Goal: an item that only asks for a total and is given up is nothing that was lost: on_lost names nothing, and so no
  * flush fails for it. */
-static void a_total_that_does_not_come_fails_no_flush(void **state) {
-    (void)state;
+TEST(a_total_that_does_not_come_fails_no_flush) {
     struct rig rig;
     struct lost_log log = {0};
     hand_init(&rig);
@@ -427,8 +410,7 @@ static void a_total_that_does_not_come_fails_no_flush(void **state) {
     hand_close(&rig);
 }
 
-static void a_close_that_runs_out_of_time_reports_every_unit_once(void **state) {
-    (void)state;
+TEST(a_close_that_runs_out_of_time_reports_every_unit_once) {
     struct rig rig;
     struct lost_log log = {0};
     hand_init(&rig);
@@ -450,28 +432,4 @@ static void a_close_that_runs_out_of_time_reports_every_unit_once(void **state) 
     assert_status(tw_close(rig.engine, 0), TW_ERR_TIMEOUT);
     assert_i64_equal(log.delta, 11111);
     assert_i64_equal(log.reason, TW_LOST_CLOSED);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_counter_is_collected_once_for_all_adds_since_the_last_time),
-        cmocka_unit_test(an_item_is_named_as_its_template_says),
-        cmocka_unit_test(what_does_not_fit_into_a_collection_comes_with_a_later_one),
-        cmocka_unit_test(a_quarter_of_a_collection_is_kept_for_open_windows),
-        cmocka_unit_test(what_dies_first_is_collected_first),
-        cmocka_unit_test(adds_that_cancel_out_ask_for_the_total_only),
-        cmocka_unit_test(trap_e41_reading_an_unknown_key_asks_for_its_total_and_counts_nothing),
-        cmocka_unit_test(trap_e41_reads_do_not_fill_a_family),
-        cmocka_unit_test(trap_e6_the_view_holds_own_adds_at_every_step_of_a_batch),
-        cmocka_unit_test(a_returned_delta_is_collected_again),
-        cmocka_unit_test(a_delta_returned_with_a_delay_waits),
-        cmocka_unit_test(a_delta_returned_with_a_delay_keeps_its_window),
-        cmocka_unit_test(a_refused_counter_that_is_counted_on_waits_alone),
-        cmocka_unit_test(a_counter_that_is_refused_twice_comes_back_once),
-        cmocka_unit_test(what_is_refused_to_the_end_is_told_as_poison),
-        cmocka_unit_test(what_is_given_up_is_reported_to_the_unit),
-        cmocka_unit_test(a_total_that_does_not_come_fails_no_flush),
-        cmocka_unit_test(a_close_that_runs_out_of_time_reports_every_unit_once),
-    };
-    return cmocka_run_group_tests_name("port", tests, NULL, NULL);
 }

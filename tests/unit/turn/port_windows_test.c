@@ -13,7 +13,6 @@ struct closed_log {
     int64_t sum;
 };
 static bool log_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
-    (void)end_ms;
     struct closed_log *log = ctx;
     log->calls++;
     log->flags = flags;
@@ -29,8 +28,7 @@ static tw_family *take_family_answer(struct rig *rig, struct closed_log *log) {
     return rig_family_of(rig, &options);
 }
 
-static void the_hook_waits_until_all_of_its_window_is_acknowledged(void **state) {
-    (void)state;
+TEST(the_hook_waits_until_all_of_its_window_is_acknowledged) {
     struct rig rig;
     struct closed_log log = {0};
     hand_open(&rig);
@@ -56,8 +54,7 @@ static void the_hook_waits_until_all_of_its_window_is_acknowledged(void **state)
     assert_i64_equal(log.calls, 1);
 }
 
-static void trap_r3_with_redis_away_for_60_s_the_hook_gets_the_local_figures(void **state) {
-    (void)state;
+TEST(trap_r3_with_redis_away_for_60_s_the_hook_gets_the_local_figures) {
     struct rig rig;
     struct closed_log log = {0};
     hand_open(&rig);
@@ -84,8 +81,7 @@ static void trap_r3_with_redis_away_for_60_s_the_hook_gets_the_local_figures(voi
 
 /* Goal: E8, E10. A counter whose adder slept between its add and its mark is found by sealing.
  * Method: the add's first half by hand. */
-static void trap_e8_sealing_finds_what_was_added_and_never_marked(void **state) {
-    (void)state;
+TEST(trap_e8_sealing_finds_what_was_added_and_never_marked) {
     struct rig rig;
     struct closed_log log = {0};
     hand_open(&rig);
@@ -118,8 +114,7 @@ static void trap_e8_sealing_finds_what_was_added_and_never_marked(void **state) 
 /* Goal: an adder that has set DIRTY and slept, while its window was sealed, drained, told of and dropped, then lists a
  * window that waits to be reused. It is reused all the same, and never while it is on a list.
  * Method: the adder's steps by hand, the turn next to it. */
-static void trap_e10_a_mark_that_comes_after_the_window_was_dropped_harms_nobody(void **state) {
-    (void)state;
+TEST(trap_e10_a_mark_that_comes_after_the_window_was_dropped_harms_nobody) {
     struct rig rig;
     struct closed_log log = {0};
     hand_open(&rig);
@@ -155,8 +150,7 @@ static void trap_e10_a_mark_that_comes_after_the_window_was_dropped_harms_nobody
 }
 
 /* Goal: E10. A full collection begun while an adder is between its add and its mark waits for it. */
-static void trap_e10_a_flush_waits_for_a_mark_under_way(void **state) {
-    (void)state;
+TEST(trap_e10_a_flush_waits_for_a_mark_under_way) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -178,8 +172,7 @@ static void trap_e10_a_flush_waits_for_a_mark_under_way(void **state) {
     hand_close(&rig);
 }
 
-static void a_full_collection_is_done_only_when_nothing_was_left_out(void **state) {
-    (void)state;
+TEST(a_full_collection_is_done_only_when_nothing_was_left_out) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -208,8 +201,7 @@ static struct twi_item pop_and_adopt(int64_t total, int64_t end_ms) {
 }
 
 /* Goal: the end that Redis names is the key's end here, sooner or later than we thought. */
-static void trap_e24_a_life_ends_when_redis_says(void **state) {
-    (void)state;
+TEST(trap_e24_a_life_ends_when_redis_says) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
@@ -244,8 +236,7 @@ static void trap_e24_a_life_ends_when_redis_says(void **state) {
 }
 
 /* Goal: a third life of a key in one window has no cell, and never counts in a dead one. */
-static void trap_e24_a_third_life_in_one_window_does_not_count_in_a_dead_one(void **state) {
-    (void)state;
+TEST(trap_e24_a_third_life_in_one_window_does_not_count_in_a_dead_one) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_HOUR);
@@ -264,8 +255,7 @@ static void trap_e24_a_third_life_in_one_window_does_not_count_in_a_dead_one(voi
 
 /* Goal: hundreds of windows that wait for Redis delay neither counting nor each other, and each goes to its own window
  * at last. Method: an hour of 5-s windows without Redis, then collections of every size. */
-static void trap_e27_hundreds_of_undrained_windows_wait_and_are_sent(void **state) {
-    (void)state;
+TEST(trap_e27_hundreds_of_undrained_windows_wait_and_are_sent) {
     struct rig rig;
     hand_open(&rig);
     struct closed_log log = {0};
@@ -304,8 +294,7 @@ static void trap_e27_hundreds_of_undrained_windows_wait_and_are_sent(void **stat
 /* ---- what with Redis is another thing
  * ------------------------------------------------------------------------------------- */
 
-static void once_decides_on_the_view_and_is_sent(void **state) {
-    (void)state;
+TEST(once_decides_on_the_view_and_is_sent) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -326,8 +315,7 @@ static void once_decides_on_the_view_and_is_sent(void **state) {
     hand_close(&rig);
 }
 
-static void acquire_decides_on_the_view(void **state) {
-    (void)state;
+TEST(acquire_decides_on_the_view) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -357,8 +345,7 @@ static int64_t unsent_after(struct rig *rig) {
 /* Goal: the gauge tells how many counters owe Redis something, wherever they are: marked, marked by the turn, in a
  * batch, or waiting after a refusal; in open and closed windows, overflow included. Method: 3000 counters in two
  * windows of one family and 500 of an endless one that holds 400; then all are settled bit by bit. */
-static void counters_that_owe_redis_are_sampled(void **state) {
-    (void)state;
+TEST(counters_that_owe_redis_are_sampled) {
     struct rig rig;
     char key[16];
     hand_open(&rig);
@@ -389,8 +376,7 @@ static void counters_that_owe_redis_are_sampled(void **state) {
     hand_close(&rig);
 }
 
-static void templates_that_collide_are_refused(void **state) {
-    (void)state;
+TEST(templates_that_collide_are_refused) {
     struct rig rig;
     hand_open(&rig);
     tw_family_options options = rig_options("one", TW_WINDOW_FOREVER, 0);
@@ -408,8 +394,7 @@ static void templates_that_collide_are_refused(void **state) {
 }
 
 /* A closed family sends what it owes before it goes. */
-static void a_closed_family_goes_when_it_has_sent_all(void **state) {
-    (void)state;
+TEST(a_closed_family_goes_when_it_has_sent_all) {
     struct rig rig;
     hand_open(&rig);
     int64_t before = test_memory_bytes(rig.engine);
@@ -433,8 +418,7 @@ static void a_closed_family_goes_when_it_has_sent_all(void **state) {
 
 /* ---- the overflow counter ---------------------------------------------------------------------------------------- */
 
-static void overflow_counts_travel_under_their_own_name(void **state) {
-    (void)state;
+TEST(overflow_counts_travel_under_their_own_name) {
     struct rig rig;
     hand_open(&rig);
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -464,8 +448,7 @@ static void overflow_counts_travel_under_their_own_name(void **state) {
 }
 
 /* Goal: extremes of what Redis may hold do not wrap anything here. */
-static void totals_at_the_edge_of_64_bits_saturate(void **state) {
-    (void)state;
+TEST(totals_at_the_edge_of_64_bits_saturate) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -486,26 +469,4 @@ static void totals_at_the_edge_of_64_bits_saturate(void **state) {
     assert_i64_equal(verdict.used, INT64_MAX);
     assert_i64_equal(verdict.error_bound, TW_UNBOUNDED);
     hand_close(&rig);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_hook_waits_until_all_of_its_window_is_acknowledged),
-        cmocka_unit_test(trap_r3_with_redis_away_for_60_s_the_hook_gets_the_local_figures),
-        cmocka_unit_test(trap_e8_sealing_finds_what_was_added_and_never_marked),
-        cmocka_unit_test(trap_e10_a_mark_that_comes_after_the_window_was_dropped_harms_nobody),
-        cmocka_unit_test(trap_e10_a_flush_waits_for_a_mark_under_way),
-        cmocka_unit_test(a_full_collection_is_done_only_when_nothing_was_left_out),
-        cmocka_unit_test(trap_e24_a_life_ends_when_redis_says),
-        cmocka_unit_test(trap_e24_a_third_life_in_one_window_does_not_count_in_a_dead_one),
-        cmocka_unit_test(trap_e27_hundreds_of_undrained_windows_wait_and_are_sent),
-        cmocka_unit_test(once_decides_on_the_view_and_is_sent),
-        cmocka_unit_test(acquire_decides_on_the_view),
-        cmocka_unit_test(counters_that_owe_redis_are_sampled),
-        cmocka_unit_test(templates_that_collide_are_refused),
-        cmocka_unit_test(a_closed_family_goes_when_it_has_sent_all),
-        cmocka_unit_test(overflow_counts_travel_under_their_own_name),
-        cmocka_unit_test(totals_at_the_edge_of_64_bits_saturate),
-    };
-    return cmocka_run_group_tests_name("port_windows", tests, NULL, NULL);
 }

@@ -49,9 +49,16 @@ static tw_family *open_telling(void) {
     return rig_family_of(&rig, &options);
 }
 
+static int open_synced(void **state) {
+    struct rig *own = *state;
+    rig_init(own);
+    own->options.redis_url = "hand:";
+    rig_start(own);
+    return 0;
+}
+
 /* Goal: the hook is called again and says so, later windows and other families go their way, and the memory returns. */
-static void the_next_thread_takes_over_a_turn_whose_thread_ended(void **state) {
-    (void)state;
+RIG_TEST(the_next_thread_takes_over_a_turn_whose_thread_ended) {
     if (test_misses_robust_lists()) return;
     tw_family *family = open_telling();
     tw_family *other = rig_family(&rig, "other", TW_WINDOW_ALIGNED, TW_MINUTE);
@@ -83,8 +90,7 @@ static void the_next_thread_takes_over_a_turn_whose_thread_ended(void **state) {
 }
 
 /* Goal: what was collected for Redis by this process is still out, and comes back; marked counters are sent once. */
-static void what_is_out_stays_out(void **state) {
-    (void)state;
+TEST_WITH(what_is_out_stays_out, open_synced, rig_teardown, &rig) {
     if (test_misses_robust_lists()) return;
     tw_family *family = open_telling();
     tw_family_options options = rig_options("synced", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -125,14 +131,6 @@ static void take(tw_family *family, enum taken taken) {
     }
 }
 
-static int open_synced(void **state) {
-    struct rig *own = *state;
-    rig_init(own);
-    own->options.redis_url = "hand:";
-    rig_start(own);
-    return 0;
-}
-
 static void recover(void) {
     assert_true(twi_turn_take(rig.engine));
     twi_recover(rig.engine);
@@ -142,7 +140,7 @@ static void recover(void) {
 
 /* Goal: members of a list that the last owner had taken are found again, although their flags say that they are listed,
  * and so are later ones: counts are sent once, the window ends, and its memory returns. */
-static void what_the_last_owner_had_taken_is_found_again(void **state) {
+TEST_WITH(what_the_last_owner_had_taken_is_found_again, NULL, NULL, &rig) {
     for (enum taken taken = 0; taken < TAKEN; taken++) {
         (void)open_synced(state);
         tw_family *family = open_telling();
@@ -203,7 +201,7 @@ static void end_slowly(void) {
 /* Goal: a thread that says at the takeover what it marks leaves the flags in doubt for a turn. What others mark
  * meanwhile has no push, because the flags are set, and is sent all the same. A family's news is looked at, too.
  * Method: a thread says that it marks a counter while the turn is taken over, and ends without having done so. */
-static void what_was_marked_under_a_doubtful_flag_is_sent(void **state) {
+TEST_WITH(what_was_marked_under_a_doubtful_flag_is_sent, NULL, NULL, &rig) {
     for (enum taken taken = WINDOWS; taken <= NEWS; taken++) {
         (void)open_synced(state);
         tw_family *family = open_telling();
@@ -233,8 +231,7 @@ static void what_was_marked_under_a_doubtful_flag_is_sent(void **state) {
 
 /* Goal: a lease that the last owner had taken off the callers' list is looked at again. What a caller asked for while
  * its flag was set had no push. */
-static void a_lease_that_the_last_owner_had_taken_is_listed_again(void **state) {
-    (void)state;
+TEST_WITH(a_lease_that_the_last_owner_had_taken_is_listed_again, open_synced, rig_teardown, &rig) {
     tw_family_options options = rig_options("hard", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.limit_mode = TW_LIMIT_HARD;
     tw_family *family = rig_family_of(&rig, &options);
@@ -259,8 +256,7 @@ static void a_lease_that_the_last_owner_had_taken_is_listed_again(void **state) 
 
 /* Goal: a thread that does not own the turn never takes it from one that lives, and a hook may make turns of another
  * engine. */
-static void a_turn_is_not_taken_from_a_thread_that_lives(void **state) {
-    (void)state;
+RIG_TEST(a_turn_is_not_taken_from_a_thread_that_lives) {
     assert_true(twi_turn_take(rig.engine));
     assert_int_equal(twi_turn_own(rig.engine, 0), twi_thread_number(twi_thread_self));
     pthread_t thread;
@@ -274,24 +270,4 @@ static void a_turn_is_not_taken_from_a_thread_that_lives(void **state) {
     twi_turn_leave(rig.engine);
     assert_int_equal(twi_thread_slot(twi_thread_self)->turn_of, 0);
     rig_turn(&rig);
-}
-
-static int open_local(void **state) {
-    rig_open(*state);
-    return 0;
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate_setup_teardown(the_next_thread_takes_over_a_turn_whose_thread_ended, open_local,
-                                                 rig_teardown, &rig),
-        cmocka_unit_test_prestate_setup_teardown(what_is_out_stays_out, open_synced, rig_teardown, &rig),
-        cmocka_unit_test_prestate_setup_teardown(what_the_last_owner_had_taken_is_found_again, NULL, NULL, &rig),
-        cmocka_unit_test_prestate_setup_teardown(what_was_marked_under_a_doubtful_flag_is_sent, NULL, NULL, &rig),
-        cmocka_unit_test_prestate_setup_teardown(a_lease_that_the_last_owner_had_taken_is_listed_again, open_synced,
-                                                 rig_teardown, &rig),
-        cmocka_unit_test_prestate_setup_teardown(a_turn_is_not_taken_from_a_thread_that_lives, open_local, rig_teardown,
-                                                 &rig),
-    };
-    return cmocka_run_group_tests_name("recover_test", tests, NULL, NULL);
 }

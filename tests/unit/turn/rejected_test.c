@@ -8,8 +8,7 @@ static struct twi_item item_of(uintptr_t n) {
 }
 
 /* Goal: each key that is rejected is new once, however many there are. A key that was acknowledged is new again. */
-static void each_rejected_key_is_new_once(void **state) {
-    (void)state;
+TEST(each_rejected_key_is_new_once) {
     struct twi_rejected rejected = {0};
     bool first;
     for (int round = 0; round < 3; round++) {
@@ -37,8 +36,7 @@ static void each_rejected_key_is_new_once(void **state) {
 }
 
 /* Goal: waits double from 1 s to a minute with each try. What was under way when the key was rejected is no try. */
-static void waits_double_with_each_try(void **state) {
-    (void)state;
+TEST(waits_double_with_each_try) {
     struct twi_rejected rejected = {0};
     struct twi_item item = item_of(1);
     bool first;
@@ -54,8 +52,7 @@ static void waits_double_with_each_try(void **state) {
 }
 
 /* Goal: a key that is not rejected again is forgotten, which makes room. Without room no unit is counted twice. */
-static void a_key_that_is_not_rejected_again_is_forgotten(void **state) {
-    (void)state;
+TEST(a_key_that_is_not_rejected_again_is_forgotten) {
     struct twi_rejected rejected = {0};
     bool first;
     for (uintptr_t n = 0; n < TWI_REJECTED_MAX + 3; n++) {
@@ -74,8 +71,7 @@ static void a_key_that_is_not_rejected_again_is_forgotten(void **state) {
 
 /* Goal: a counter waits once, until the latest of its times, and all that are due are taken. Method: 1,000 counters
  * wait for different times, some of them twice. They are taken at three times. */
-static void counters_wait_once_and_until_the_latest_time(void **state) {
-    (void)state;
+TEST(counters_wait_once_and_until_the_latest_time) {
     struct twi_rejected rejected = {0};
     struct twi_rejected_key key;
     for (uintptr_t n = 0; n < 1000; n++) {
@@ -107,14 +103,4 @@ static void counters_wait_once_and_until_the_latest_time(void **state) {
     for (uint32_t at = 0; twi_rejected_take(&rejected, 300, &at, &key);) taken++;
     assert_int_equal(taken, 100);
     twi_rejected_free(&rejected);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counters_wait_once_and_until_the_latest_time),
-        cmocka_unit_test(each_rejected_key_is_new_once),
-        cmocka_unit_test(waits_double_with_each_try),
-        cmocka_unit_test(a_key_that_is_not_rejected_again_is_forgotten),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,8 +87,7 @@ static int64_t sum_of(const struct redis *redis, uint32_t store) {
 /* Goal: of a store that was wiped its own counters are to be sent again, and no other, while items of the others are
  * under way. Method: stores wiped at random, several in one walk, the walk cut at every step; at the end the sums
  * agree. */
-static void a_wiped_store_is_told_its_own_counters_once(void **state) {
-    (void)state;
+TEST(a_wiped_store_is_told_its_own_counters_once) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     for (uint64_t round = 0; round < test_scale(60); round++) {
@@ -124,8 +123,7 @@ static void a_wiped_store_is_told_its_own_counters_once(void **state) {
 }
 
 /* Goal: what a wiped store held of windows that are dropped here is lost to the unit: of that store, and once. */
-static void of_dropped_windows_each_store_loses_its_own(void **state) {
-    (void)state;
+TEST(of_dropped_windows_each_store_loses_its_own) {
     struct rig rig;
     struct redis redis = {0};
     char key[16];
@@ -155,8 +153,7 @@ static void of_dropped_windows_each_store_loses_its_own(void **state) {
 }
 
 /* Goal: of very many dropped windows neighbours are put together. Each store's sum stays whole. */
-static void of_very_many_dropped_windows_each_sum_stays_whole(void **state) {
-    (void)state;
+TEST(of_very_many_dropped_windows_each_sum_stays_whole) {
     struct rig rig;
     struct redis redis = {0};
     char key[16];
@@ -183,8 +180,7 @@ static void of_very_many_dropped_windows_each_sum_stays_whole(void **state) {
 
 /* Goal: one store is back, and another one was wiped at the same time. The first is told nothing, the second all. What
  * is uncertain is of the first alone. */
-static void one_store_is_back_while_another_is_told_all(void **state) {
-    (void)state;
+TEST(one_store_is_back_while_another_is_told_all) {
     struct rig rig;
     struct redis redis = {0};
     char key[16];
@@ -210,8 +206,7 @@ static void one_store_is_back_while_another_is_told_all(void **state) {
 }
 
 /* Goal: a packed window that is restored for one store can be restored for another later. */
-static void a_packed_window_is_restored_store_by_store(void **state) {
-    (void)state;
+TEST(a_packed_window_is_restored_store_by_store) {
     struct rig rig;
     struct redis redis = {0};
     char key[16];
@@ -234,15 +229,4 @@ static void a_packed_window_is_restored_store_by_store(void **state) {
         }
     for (size_t i = 0; i < KEYS; i++) assert_i64_equal(redis.sums[i], (int64_t)i + 1);
     hand_close(&rig);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_wiped_store_is_told_its_own_counters_once),
-        cmocka_unit_test(of_dropped_windows_each_store_loses_its_own),
-        cmocka_unit_test(of_very_many_dropped_windows_each_sum_stays_whole),
-        cmocka_unit_test(one_store_is_back_while_another_is_told_all),
-        cmocka_unit_test(a_packed_window_is_restored_store_by_store),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,8 +54,7 @@ static void key_text(char text[16], size_t number) {
 
 /* Goal: the acknowledged units is to be sent again, and so is what was under way and what was not yet sent: once. Own
  * adds stay in the views meanwhile (P2, P3). */
-static void what_counters_hold_is_owed_again_once(void **state) {
-    (void)state;
+TEST(what_counters_hold_is_owed_again_once) {
     struct rig rig;
     struct store store = {0};
     char key[16];
@@ -85,8 +84,7 @@ static void what_counters_hold_is_owed_again_once(void **state) {
 
 /* Goal: wiped again at any moment of a restoration, it begins again and still counts once.
  * Method: random adds, sends and wipes, the walk cut at every step; at the end the sums agree. */
-static void wiped_again_and_again_it_counts_once(void **state) {
-    (void)state;
+TEST(wiped_again_and_again_it_counts_once) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     for (uint64_t round = 0; round < test_scale(100); round++) {
@@ -250,8 +248,7 @@ static void play_stores(uint64_t seed, bool refused) {
  * counted twice in either, and the missing part is uncertain. Of keys that were refused meanwhile something may be
  * there twice: no more than is uncertain.
  * Method: random adds, answers, lost answers, refused keys and changes of the store, the walks cut at every step. */
-static void a_store_that_is_back_is_told_nothing_twice(void **state) {
-    (void)state;
+TEST(a_store_that_is_back_is_told_nothing_twice) {
     uint64_t seeds[4000];
     size_t count = test_seeds("restore_stores", test_scale(200), seeds, 4000);
     for (size_t i = 0; i < count; i++) {
@@ -276,8 +273,7 @@ static void answer_late(void) {
 
 /* Goal: windows end while another store is being told of them, or before: what is new is lost, what the store of
  * before has is not, what was on its way there is uncertain; and neither store lacks anything. */
-static void of_a_window_that_is_over_only_what_is_new_is_lost(void **state) {
-    (void)state;
+TEST(of_a_window_that_is_over_only_what_is_new_is_lost) {
     struct rig rig;
     struct store store = {0};
     uint64_t uncertain;
@@ -309,8 +305,7 @@ static void of_a_window_that_is_over_only_what_is_new_is_lost(void **state) {
 
 /* Goal: what was told to another store, and nobody knows whether it arrived, is given up once: not a second time when
  * its window, which was dropped here, is wiped out. */
-static void what_was_given_up_while_it_was_told_again_is_not_missed_again(void **state) {
-    (void)state;
+TEST(what_was_given_up_while_it_was_told_again_is_not_missed_again) {
     struct rig rig;
     struct store store = {0};
     hand_open(&rig);
@@ -338,8 +333,7 @@ static void what_was_given_up_while_it_was_told_again_is_not_missed_again(void *
 }
 
 /* Goal: what was given up was reported, and does not come back with the rest of its counter. */
-static void what_was_given_up_stays_given_up(void **state) {
-    (void)state;
+TEST(what_was_given_up_stays_given_up) {
     struct rig rig;
     struct store store = {0};
     hand_open(&rig);
@@ -365,8 +359,7 @@ static void what_was_given_up_stays_given_up(void **state) {
 
 /* Goal: a window that is dropped here lives on in Redis: what it held there is lost with a wipe, to the unit, until its
  * retention is over; then nothing is missed. */
-static void dropped_windows_are_lost_to_the_unit_until_their_end_in_redis(void **state) {
-    (void)state;
+TEST(dropped_windows_are_lost_to_the_unit_until_their_end_in_redis) {
     struct rig rig;
     struct store store = {0};
     hand_open(&rig);
@@ -395,8 +388,7 @@ static void dropped_windows_are_lost_to_the_unit_until_their_end_in_redis(void *
 }
 
 /* Goal: of very many dropped windows neighbours are put together. The sum stays whole. */
-static void of_very_many_dropped_windows_the_sum_stays_whole(void **state) {
-    (void)state;
+TEST(of_very_many_dropped_windows_the_sum_stays_whole) {
     struct rig rig;
     struct store store = {0};
     hand_open(&rig);
@@ -422,8 +414,7 @@ static bool closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_m
     return true;
 }
 
-static void a_window_stays_until_it_is_restored(void **state) {
-    (void)state;
+TEST(a_window_stays_until_it_is_restored) {
     struct rig rig;
     struct store store = {0};
     int calls = 0;
@@ -451,8 +442,7 @@ static void a_window_stays_until_it_is_restored(void **state) {
 }
 
 /* Goal: a life that is over by itself does not come back; one that is not does, with its own end. */
-static void only_lives_that_last_are_restored(void **state) {
-    (void)state;
+TEST(only_lives_that_last_are_restored) {
     struct rig rig;
     struct store store = {0};
     hand_open(&rig);
@@ -471,8 +461,7 @@ static void only_lives_that_last_are_restored(void **state) {
 }
 
 /* Goal: a turn's share of the work is bounded, however many counters there are. */
-static void restoring_goes_in_bounded_steps(void **state) {
-    (void)state;
+TEST(restoring_goes_in_bounded_steps) {
     struct rig rig;
     char key[16];
     hand_open(&rig);
@@ -502,8 +491,7 @@ static void restoring_goes_in_bounded_steps(void **state) {
 }
 
 /* Goal: the overflow counter is restored as any other. */
-static void the_overflow_counter_is_restored(void **state) {
-    (void)state;
+TEST(the_overflow_counter_is_restored) {
     struct rig rig;
     hand_open(&rig);
     tw_family_options options = rig_options("f", TW_WINDOW_FOREVER, 0);
@@ -523,8 +511,7 @@ static void the_overflow_counter_is_restored(void **state) {
 /* Goal: a total below the acknowledged units is a regression, counted once for each fall, and the view is never
  * negative; not where a fall is explained: something was taken away, Redis is known to have forgotten, lives end by
  * themselves (faults 21, 62). */
-static void a_total_below_what_was_acknowledged_is_reported_once(void **state) {
-    (void)state;
+TEST(a_total_below_what_was_acknowledged_is_reported_once) {
     struct rig rig;
     hand_open(&rig);
     tw_family *adds = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0), *both = rig_family(&rig, "g", TW_WINDOW_FOREVER, 0);
@@ -554,23 +541,4 @@ static void a_total_below_what_was_acknowledged_is_reported_once(void **state) {
     hand_acknowledge(-5);
     assert_i64_equal(test_stat_of(rig.engine, regressions), 2);
     hand_close(&rig);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_counters_hold_is_owed_again_once),
-        cmocka_unit_test(wiped_again_and_again_it_counts_once),
-        cmocka_unit_test(a_store_that_is_back_is_told_nothing_twice),
-        cmocka_unit_test(of_a_window_that_is_over_only_what_is_new_is_lost),
-        cmocka_unit_test(what_was_given_up_while_it_was_told_again_is_not_missed_again),
-        cmocka_unit_test(what_was_given_up_stays_given_up),
-        cmocka_unit_test(dropped_windows_are_lost_to_the_unit_until_their_end_in_redis),
-        cmocka_unit_test(of_very_many_dropped_windows_the_sum_stays_whole),
-        cmocka_unit_test(a_window_stays_until_it_is_restored),
-        cmocka_unit_test(only_lives_that_last_are_restored),
-        cmocka_unit_test(restoring_goes_in_bounded_steps),
-        cmocka_unit_test(the_overflow_counter_is_restored),
-        cmocka_unit_test(a_total_below_what_was_acknowledged_is_reported_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,8 +72,7 @@ static void add_keys(tw_family *family, int from, int to, int64_t delta) {
     }
 }
 
-static void the_hook_sees_every_counter_once_with_its_final_value(void **state) {
-    (void)state;
+TEST(the_hook_sees_every_counter_once_with_its_final_value) {
     struct rig rig;
     rig_open(&rig);
     struct told told = {0};
@@ -100,8 +99,7 @@ static void the_hook_sees_every_counter_once_with_its_final_value(void **state) 
     assert_i64_equal(told.calls, 1);
 }
 
-static void late_counts_are_in_the_figures_and_the_hook_waits_for_them(void **state) {
-    (void)state;
+TEST(late_counts_are_in_the_figures_and_the_hook_waits_for_them) {
     struct rig rig;
     rig_open(&rig);
     struct told told = {0};
@@ -119,8 +117,7 @@ static void late_counts_are_in_the_figures_and_the_hook_waits_for_them(void **st
     rig_close(&rig);
 }
 
-static void trap_r2_a_hook_that_answers_false_is_called_again(void **state) {
-    (void)state;
+TEST(trap_r2_a_hook_that_answers_false_is_called_again) {
     struct rig rig;
     rig_open(&rig);
     struct told told = {.refuse = 3};
@@ -140,8 +137,7 @@ static void trap_r2_a_hook_that_answers_false_is_called_again(void **state) {
     assert_i64_equal(told.calls, 4);
 }
 
-static void closing_in_mid_window_tells_of_a_part(void **state) {
-    (void)state;
+TEST(closing_in_mid_window_tells_of_a_part) {
     struct rig rig;
     rig_open(&rig);
     struct told told = {0};
@@ -155,8 +151,7 @@ static void closing_in_mid_window_tells_of_a_part(void **state) {
     assert_i64_equal(told.sum, 4);
 }
 
-static void a_window_that_has_ended_is_whole_also_when_the_engine_closes(void **state) {
-    (void)state;
+TEST(a_window_that_has_ended_is_whole_also_when_the_engine_closes) {
     struct rig rig;
     rig_open(&rig);
     struct told told = {0};
@@ -171,8 +166,7 @@ static void a_window_that_has_ended_is_whole_also_when_the_engine_closes(void **
     assert_i64_equal(told.flags, 0);
 }
 
-static void windows_without_counts_are_not_told_of(void **state) {
-    (void)state;
+TEST(windows_without_counts_are_not_told_of) {
     struct rig rig;
     rig_open(&rig);
     struct told told = {0};
@@ -194,8 +188,7 @@ static void windows_without_counts_are_not_told_of(void **state) {
     assert_i64_equal(told.calls, 1);
 }
 
-static void trap_r6_a_hook_may_count_and_read_but_not_turn_flush_or_close(void **state) {
-    (void)state;
+TEST(trap_r6_a_hook_may_count_and_read_but_not_turn_flush_or_close) {
     struct rig rig;
     rig_open(&rig);
     struct told told = {.call_everything = true, .engine = rig.engine};
@@ -208,8 +201,7 @@ static void trap_r6_a_hook_may_count_and_read_but_not_turn_flush_or_close(void *
     rig_close(&rig);
 }
 
-static void trap_r4_families_without_starts_take_no_hook(void **state) {
-    (void)state;
+TEST(trap_r4_families_without_starts_take_no_hook) {
     struct rig rig;
     rig_open(&rig);
     struct told told = {0};
@@ -228,8 +220,7 @@ static void trap_r4_families_without_starts_take_no_hook(void **state) {
 }
 
 /* Goal: days, weeks and months end where the calendar says, and are told of then. */
-static void calendar_windows_close_at_civil_midnights(void **state) {
-    (void)state;
+TEST(calendar_windows_close_at_civil_midnights) {
     const struct {
         uint32_t window;
         int64_t start_ms, end_ms;
@@ -262,8 +253,7 @@ static void calendar_windows_close_at_civil_midnights(void **state) {
 
 /* Goal: the hundredth roll-over needs no more memory than the third.
  * Method: the same keys in every window; families that keep history and such that keep none. */
-static void a_hundred_roll_overs_need_no_more_memory_than_three(void **state) {
-    (void)state;
+TEST(a_hundred_roll_overs_need_no_more_memory_than_three) {
     const int sizes[] = {1, 10, 300, 3000};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         for (uint32_t window = TW_WINDOW_ALIGNED; window <= TW_WINDOW_FROM_FIRST; window++) {
@@ -293,8 +283,7 @@ static void a_hundred_roll_overs_need_no_more_memory_than_three(void **state) {
     }
 }
 
-static void what_is_over_is_forgotten_to_the_last_byte(void **state) {
-    (void)state;
+TEST(what_is_over_is_forgotten_to_the_last_byte) {
     struct rig rig;
     rig_open(&rig);
     tw_family_options options = rig_options("aligned", TW_WINDOW_ALIGNED, TW_MINUTE);
@@ -315,8 +304,7 @@ static void what_is_over_is_forgotten_to_the_last_byte(void **state) {
 
 /* Goal: E28. A year of minutes with one key each, in any order, stays under 400 MB, and every count is found again.
  * Method: a step through the year that is coprime to its length; the memory the process really holds is asked, too. */
-static void trap_e28_a_year_of_minutes_in_any_order_costs_what_its_counters_cost(void **state) {
-    (void)state;
+TEST(trap_e28_a_year_of_minutes_in_any_order_costs_what_its_counters_cost) {
     struct rig rig;
     rig_init(&rig);
     rig.options.memory_bytes_max = UINT64_C(1) << 30;
@@ -358,8 +346,7 @@ static void trap_e28_a_year_of_minutes_in_any_order_costs_what_its_counters_cost
 
 /* Goal: E27. Windows that nobody counted in cost nothing: a suspend of eight hours with windows of a second is one
  * turn, and no more is held afterwards than before. */
-static void trap_e27_a_suspend_of_eight_hours_is_one_bounded_turn(void **state) {
-    (void)state;
+TEST(trap_e27_a_suspend_of_eight_hours_is_one_bounded_turn) {
     struct rig rig;
     rig_open(&rig);
     struct told told = {0};
@@ -388,8 +375,7 @@ static void trap_e27_a_suspend_of_eight_hours_is_one_bounded_turn(void **state) 
 }
 
 /* Goal: E30. A wall clock that is a day ahead for two seconds moves no count into another window. */
-static void trap_e30_a_glitch_of_a_day_for_two_seconds_moves_nothing(void **state) {
-    (void)state;
+TEST(trap_e30_a_glitch_of_a_day_for_two_seconds_moves_nothing) {
     struct rig rig;
     rig_open(&rig);
     struct told told = {0};
@@ -409,8 +395,7 @@ static void trap_e30_a_glitch_of_a_day_for_two_seconds_moves_nothing(void **stat
     rig_close(&rig);
 }
 
-static void trap_e30_a_clock_set_back_reopens_nothing(void **state) {
-    (void)state;
+TEST(trap_e30_a_clock_set_back_reopens_nothing) {
     struct rig rig;
     rig_open(&rig);
     struct told told = {0};
@@ -429,8 +414,7 @@ static void trap_e30_a_clock_set_back_reopens_nothing(void **state) {
 }
 
 /* Goal: E31. A host that turns rarely gets its counts into the windows they belong to all the same. */
-static void trap_e31_a_late_turn_moves_no_count(void **state) {
-    (void)state;
+TEST(trap_e31_a_late_turn_moves_no_count) {
     struct rig rig;
     rig_open(&rig);
     struct told told = {0};
@@ -452,8 +436,7 @@ static void trap_e31_a_late_turn_moves_no_count(void **state) {
 }
 
 /* Goal: tw_timeout_ms() says when there is something to do: a host that sleeps so long misses no boundary. */
-static void a_host_that_sleeps_as_long_as_told_is_on_time(void **state) {
-    (void)state;
+TEST(a_host_that_sleeps_as_long_as_told_is_on_time) {
     struct rig rig;
     rig_open(&rig);
     struct told told = {0};
@@ -476,8 +459,7 @@ static void a_host_that_sleeps_as_long_as_told_is_on_time(void **state) {
 
 /* Goal: the next window is there before its time, with room for as many keys as this one had, and counts like any
  * other. Method: look at it from inside in the second half of the window. */
-static void the_next_window_is_prepared_with_room_for_as_many_keys(void **state) {
-    (void)state;
+TEST(the_next_window_is_prepared_with_room_for_as_many_keys) {
     struct rig rig;
     rig_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -501,8 +483,7 @@ static void the_next_window_is_prepared_with_room_for_as_many_keys(void **state)
 
 /* Goal: event time may open the next window early; then nothing is prepared for it, nor built and thrown away. Method:
  * memory and the turns' own notes, half an hour on. */
-static void a_window_that_was_opened_ahead_is_not_prepared_again(void **state) {
-    (void)state;
+TEST(a_window_that_was_opened_ahead_is_not_prepared_again) {
     struct rig rig;
     rig_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -523,8 +504,7 @@ static void a_window_that_was_opened_ahead_is_not_prepared_again(void **state) {
     rig_close(&rig);
 }
 
-static void preparing_without_memory_leaves_the_window_small(void **state) {
-    (void)state;
+TEST(preparing_without_memory_leaves_the_window_small) {
     struct rig rig;
     rig_init(&rig);
     rig.options.memory_bytes_max = UINT64_C(1) << 20;
@@ -548,28 +528,6 @@ static void preparing_without_memory_leaves_the_window_small(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_hook_sees_every_counter_once_with_its_final_value),
-        cmocka_unit_test(late_counts_are_in_the_figures_and_the_hook_waits_for_them),
-        cmocka_unit_test(trap_r2_a_hook_that_answers_false_is_called_again),
-        cmocka_unit_test(closing_in_mid_window_tells_of_a_part),
-        cmocka_unit_test(a_window_that_has_ended_is_whole_also_when_the_engine_closes),
-        cmocka_unit_test(windows_without_counts_are_not_told_of),
-        cmocka_unit_test(trap_r6_a_hook_may_count_and_read_but_not_turn_flush_or_close),
-        cmocka_unit_test(trap_r4_families_without_starts_take_no_hook),
-        cmocka_unit_test(calendar_windows_close_at_civil_midnights),
-        cmocka_unit_test(a_hundred_roll_overs_need_no_more_memory_than_three),
-        cmocka_unit_test(what_is_over_is_forgotten_to_the_last_byte),
-        cmocka_unit_test(trap_e28_a_year_of_minutes_in_any_order_costs_what_its_counters_cost),
-        cmocka_unit_test(trap_e27_a_suspend_of_eight_hours_is_one_bounded_turn),
-        cmocka_unit_test(trap_e30_a_glitch_of_a_day_for_two_seconds_moves_nothing),
-        cmocka_unit_test(trap_e30_a_clock_set_back_reopens_nothing),
-        cmocka_unit_test(trap_e31_a_late_turn_moves_no_count),
-        cmocka_unit_test(a_host_that_sleeps_as_long_as_told_is_on_time),
-        cmocka_unit_test(the_next_window_is_prepared_with_room_for_as_many_keys),
-        cmocka_unit_test(a_window_that_was_opened_ahead_is_not_prepared_again),
-        cmocka_unit_test(preparing_without_memory_leaves_the_window_small),
-    };
     test_skip_alone();
-    return cmocka_run_group_tests_name("rollover", tests, NULL, NULL);
+    return test_run();
 }
