@@ -107,7 +107,7 @@ TEST(unsent_counts_stay_with_the_parent) {
     }
     child_expect_end(pid);
     atomic_store(&fake_driver.settle_nothing, false);
-    assert_status(tw_flush(home.engine, 5000), TW_OK);
+    assert_status(tw_flush(home.engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(fake_driver_sum(), 12);
     assert_status(tw_close(home.engine, 1000), TW_OK);
 }
@@ -181,7 +181,7 @@ TEST(any_call_may_be_the_first_in_the_child) {
             _exit(0);
         }
         child_expect_end(pid);
-        assert_status(tw_close(home.engine, 5000), TW_OK);
+        assert_status(tw_close(home.engine, TEST_PATIENCE_MS), TW_OK);
         assert_i64_equal(fake_driver_sum(), 5);
     }
 }
@@ -204,7 +204,7 @@ TEST(a_stopped_engine_can_be_closed_in_the_child) {
     }
     child_expect_end(pid);
     atomic_store(&fake_driver.away, false);
-    assert_status(tw_close(home.engine, 5000), TW_OK);
+    assert_status(tw_close(home.engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(fake_driver_sum(), 5);
 }
 
@@ -289,7 +289,7 @@ TEST(grandchildren) {
         _exit(0);
     }
     child_expect_end(pid);
-    assert_status(tw_close(home.engine, 5000), TW_OK);
+    assert_status(tw_close(home.engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(fake_driver_sum(), 5);
 }
 
@@ -305,7 +305,7 @@ TEST(fork_and_exec) {
         _exit(127);
     }
     child_expect_end(pid);
-    assert_status(tw_close(home.engine, 5000), TW_OK);
+    assert_status(tw_close(home.engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(fake_driver_sum(), 5);
 }
 

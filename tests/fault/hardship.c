@@ -78,9 +78,9 @@ TEST(signals_all_the_time_disturb_nothing) {
             uint32_t key = (uint32_t)i % FAKE_KEYS;
             assert_status(tw_add(home.family, fake_key(&key), 1, NULL), TW_OK);
             own++;
-            if (i % 5000 == 0) assert_status(tw_flush(home.engine, 20000), TW_OK);
+            if (i % 5000 == 0) assert_status(tw_flush(home.engine, TEST_PATIENCE_MS), TW_OK);
         }
-        assert_status(tw_close(home.engine, 20000), TW_OK);
+        assert_status(tw_close(home.engine, TEST_PATIENCE_MS), TW_OK);
         assert_i64_equal(fake_driver_sum(), own);
         added += fake_driver_sum(), all += own;
     }
@@ -160,7 +160,7 @@ TEST(stopping_beside_running_calls_loses_nothing) {
             counted += beside[i].counted;
             assert_status(beside[i].last, TW_ERR_CLOSED);
         }
-        assert_status(tw_close(home.engine, 5000), TW_OK);
+        assert_status(tw_close(home.engine, TEST_PATIENCE_MS), TW_OK);
         assert_i64_equal(told, counted);
     }
 }

@@ -442,7 +442,7 @@ static bool only_one_slot_is_used(void *n) {
 /* The slots of the child are free, and the slot of the parent is not. */
 static void judge_slots(uint32_t n, bool answered) {
     assert_status(tw_process_died(engine), TW_OK);
-    assert_true(test_wait(only_one_slot_is_used, &n, 10000));
+    assert_true(test_wait(only_one_slot_is_used, &n, TEST_PATIENCE_MS));
     assert_true(holds(n));
     assert_status(tw_hold(counters, key_of(n, 0), 2, NULL), TW_DENIED);
     assert_true(releases(n));

@@ -137,7 +137,7 @@ static bool is_packed(void *ctx) {
     return is_in_state(TWI_TABLE_GONE) && !last_window()->turn.history.in_hand;
 }
 static void await(bool (*holds)(void *ctx)) {
-    assert_true(test_wait(holds, NULL, 10000));
+    assert_true(test_wait(holds, NULL, TEST_PATIENCE_MS));
 }
 
 /* ---- the calls ---- */

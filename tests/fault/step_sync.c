@@ -215,7 +215,7 @@ TEST_WITH(a_window_is_opened, open_engine, close_engine, NULL) {
     run_case(&(struct step_call){"first add of a window", 61, is_in_no_window, has_counted, adds_at, judge_window}, 12);
     assert_i64_equal(sent_in_all, counted_in_all);
     assert_status(tw_close_until(windows, now_ms), TW_OK);
-    assert_true(test_wait(all_windows_end, NULL, 10000));
+    assert_true(test_wait(all_windows_end, NULL, TEST_PATIENCE_MS));
     assert_i64_equal(sent_in_all, counted_in_all);
 }
 

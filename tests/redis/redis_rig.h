@@ -37,7 +37,7 @@ static inline void rig_add(struct rig *rig, int64_t delta) {
 }
 
 static inline void rig_flush(struct rig *rig) {
-    assert_status(tw_flush(rig->engine, 20000), TW_OK);
+    assert_status(tw_flush(rig->engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 static inline void rig_add_flushed(struct rig *rig, int64_t delta) {

@@ -136,7 +136,7 @@ static void check_books(uint64_t keys_max, uint32_t return_percent, uint32_t giv
     assert_i64_equal(moved, added); /* the ticket covers everything added before it */
     fake_driver.give_up_percent = 0;
     assert_status(tw_flush(field.engine, UINT32_MAX), TW_OK);
-    assert_status(tw_close(field.engine, 100000), TW_OK);
+    assert_status(tw_close(field.engine, TEST_PATIENCE_MS), TW_OK);
     const char *failure = atomic_exchange(&stress_failure, NULL);
     if (failure != NULL) fail_msg("in the hook: %s", failure);
     assert_i64_equal(fake_driver_sum() + fake_driver_given_up(), added);
@@ -185,7 +185,7 @@ TEST(a_flush_covers_what_was_added_before_it) {
         fake_driver.hold_percent = 30;
         field.rounds = test_scale(2000);
         team_work(6, add_and_flush, NULL);
-        assert_status(tw_close(field.engine, 100000), TW_OK);
+        assert_status(tw_close(field.engine, TEST_PATIENCE_MS), TW_OK);
     }
 }
 
@@ -218,9 +218,9 @@ TEST(a_view_has_each_own_add_exactly_once) {
         fake_clock_advance_ms(&field.clock, 10);
         test_sleep_ms(2);
     }
-    assert_status(tw_flush(field.engine, 1000000), TW_OK);
+    assert_status(tw_flush(field.engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(fake_driver_sum(), added);
-    assert_status(tw_close(field.engine, 100000), TW_OK);
+    assert_status(tw_close(field.engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* ---- Redis away -------------------------------------------------------------------------------------------------- */

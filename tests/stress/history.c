@@ -208,7 +208,7 @@ static void check_history(bool synced) {
     if (field.windows > WINDOWS_MAX - 8) field.windows = WINDOWS_MAX - 8;
     int64_t added = team_work(5, take_part, &field);
     int64_t packed = test_stat_of(field.engine, windows_packed);
-    assert_status(tw_close(field.engine, 10000), TW_OK);
+    assert_status(tw_close(field.engine, TEST_PATIENCE_MS), TW_OK);
     const char *failure = atomic_exchange(&stress_failure, NULL);
     if (failure != NULL) fail_msg("in the hook: %s", failure);
     assert_i64_equal(atomic_load(&field.told_sum), added);

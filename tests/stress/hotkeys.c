@@ -211,7 +211,7 @@ static void check_hot_keys(bool synced) {
         assert_i64_equal(fake_driver_sum(), counted);
         counted += fetch_striped();
     }
-    assert_status(tw_close(field.engine, 100000), TW_OK);
+    assert_status(tw_close(field.engine, TEST_PATIENCE_MS), TW_OK);
     const char *failure = atomic_exchange(&stress_failure, NULL);
     if (failure != NULL) fail_msg("in the hook: %s", failure);
     int64_t told = 0;

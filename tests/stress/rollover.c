@@ -154,7 +154,8 @@ static void check_rollover(int64_t lateness_ms, bool by_event_time, bool hook_ba
     field.hook_balks = false;
     fake_clock_advance_ms(&field.clock, 200); /* a hook that returned false is called again after a while */
     stress_check_turn(field.engine);
-    assert_status(tw_close(field.engine, 10000), TW_OK); /* calls the hook for the windows that are still open */
+    assert_status(tw_close(field.engine, TEST_PATIENCE_MS),
+                  TW_OK); /* calls the hook for the windows that are still open */
     const char *failure = atomic_exchange(&stress_failure, NULL);
     if (failure != NULL) fail_msg("in the hook: %s", failure);
     assert_i64_equal(field.told_sum, added);
@@ -214,7 +215,7 @@ TEST(one_first_per_key_and_window) {
     field_open(&field, TW_OWN_THREAD);
     team_work(5, be_first_while_time_passes, &field);
     stress_check_turn(field.engine);
-    assert_status(tw_close(field.engine, 10000), TW_OK);
+    assert_status(tw_close(field.engine, TEST_PATIENCE_MS), TW_OK);
     free(field.firsts);
 }
 
@@ -286,7 +287,7 @@ TEST(lives_from_first_do_not_overlap) {
     field_open(&field, TW_OWN_THREAD);
     team_work(5, live_while_time_passes, &all);
     stress_check_turn(field.engine);
-    assert_status(tw_close(field.engine, 10000), TW_OK);
+    assert_status(tw_close(field.engine, TEST_PATIENCE_MS), TW_OK);
     size_t admitted = 0;
     for (uint64_t number = 0; number < field.keys; number++) admitted += check_life(&field, number, &lives[number]);
     assert_true(admitted >= field.keys);
@@ -321,5 +322,5 @@ TEST(memory_stays_flat_over_many_windows) {
     }
     assert_true(test_stat_of(field.engine, memory_bytes_high) <= high + high / 10);
     stress_check_turn(field.engine);
-    assert_status(tw_close(field.engine, 10000), TW_OK);
+    assert_status(tw_close(field.engine, TEST_PATIENCE_MS), TW_OK);
 }

@@ -287,8 +287,8 @@ TEST(all_of_it_at_once_adds_up) {
         assert_status(tw_flush(field.synced_engine, UINT32_MAX), TW_OK);
         assert_i64_equal(fake_driver_sum(), synced);
         assert_i64_equal(test_stat_of(field.synced_engine, late_increments), atomic_load(&field.late));
-        assert_status(tw_close(field.synced_engine, 100000), TW_OK);
-        assert_status(tw_close(field.local_engine, 100000), TW_OK);
+        assert_status(tw_close(field.synced_engine, TEST_PATIENCE_MS), TW_OK);
+        assert_status(tw_close(field.local_engine, TEST_PATIENCE_MS), TW_OK);
         const char *failure = atomic_exchange(&stress_failure, NULL);
         if (failure != NULL) fail_msg("in a hook: %s", failure);
         assert_i64_equal(fake_driver_sum(), synced);

@@ -88,8 +88,8 @@ TEST(where_all_is_well_nothing_is_found) {
     }
     assert_status(tw_add(family_of(a, "ever", TW_WINDOW_FOREVER, 0), tw_str("k"), 1, NULL),
                   TW_OK); /* needs no expiry */
-    assert_status(tw_flush(a, 5000), TW_OK);
-    assert_status(tw_flush(b, 5000), TW_OK);
+    assert_status(tw_flush(a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_flush(b, TEST_PATIENCE_MS), TW_OK);
     tw_audit_options options = asking(NULL);
     tw_audit_report report;
     struct seen seen = audit_that_only_looks(&server, a, &options, &report);
@@ -98,8 +98,8 @@ TEST(where_all_is_well_nothing_is_found) {
     assert_true(report.keys >= 1200);
     assert_true(report.memory_used > 0 && report.evicted == 0 && seen.by_kind[TW_AUDIT_LEDGER] == 0);
     assert_status(tw_audit(a, &options, NULL, NULL, NULL), TW_OK); /* neither is wanted */
-    assert_status(tw_close(a, 5000), TW_OK);
-    assert_status(tw_close(b, 5000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -120,7 +120,7 @@ TEST(counts_under_way_are_no_difference) {
         (void)audit(engine, &options, &report);
         assert_i64_equal(report.findings, 0);
     }
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -133,7 +133,7 @@ TEST(ledgers_and_expiries_that_are_wrong_are_named) {
     tw_engine *engine = quick_engine(server.url, NULL);
     tw_family *family = family_of(engine, "wrong", TW_WINDOW_ALIGNED, LONG_WINDOW_MS);
     assert_status(tw_add(family, tw_str("k*[?"), 5, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     snprintf(ledger, sizeof ledger, "%s", redis_server_ask(&server, "KEYS", "tw:ledger:*", NULL));
     snprintf(name, sizeof name, "%s", redis_server_ask(&server, "KEYS", "wrong:*", NULL));
     redis_server_ask(&server, "PERSIST", name, NULL);
@@ -224,7 +224,7 @@ TEST(names_with_hash_tags_are_found) {
         assert_status(tw_add(family, tw_str(key), n + 1, NULL), TW_OK);
         used += (size_t)snprintf(content + used, sizeof content - used, "%s\t%d\n", key, n + 1);
     }
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "t:{343}:k69"), 70); /* the tag of group CRC16 mod 64 = 19 */
     put_file(&server, content, path);
     tw_audit_options options = asking(NULL);
@@ -239,7 +239,7 @@ TEST(names_with_hash_tags_are_found) {
     options.redis_tags = 128;
     (void)audit(engine, &options, &report);
     assert_true(report.findings > 10); /* keys with tags of other groups */
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -319,7 +319,7 @@ TEST_EACH(totals_of_hashes_and_sorted_sets_are_compared, TW_REDIS_HASH, TW_REDIS
         assert_status(tw_add(family, tw_str(key), n % 2 ? n + 1 : -n - 1, NULL), TW_OK);
         used += (size_t)snprintf(content + used, sizeof content - used, "%s\t%d\n", key, n % 2 ? n + 1 : -n - 1);
     }
-    assert_status(tw_flush(engine, 20000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     put_file(&server, content, path);
     tw_audit_options options = asking(NULL);
     snprintf(name, sizeof name, is_hash() ? "t:{%%t}%%%%:%%k%s" : "t%%%%%s", stamp_of(&server));
@@ -331,7 +331,7 @@ TEST_EACH(totals_of_hashes_and_sorted_sets_are_compared, TW_REDIS_HASH, TW_REDIS
     assert_i64_equal(report.findings, 0);
     assert_i64_equal(report.lines, LINES);
     assert_i64_equal(report.keys, is_hash() ? 40 : 1); /* each has its expiry */
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 
     options.redis_url = server.url;
     (void)audit(NULL, &options, &report);
@@ -568,7 +568,7 @@ TEST(an_engine_audits_itself_where_asked) {
     assert_status(test_open(&options, &engine), TW_OK);
     tw_family *family = family_of(engine, "self", TW_WINDOW_ALIGNED, LONG_WINDOW_MS);
     assert_status(tw_add(family, tw_str("k"), 5, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     for (int i = 0; i < 500 && test_stat_of(engine, audits) < 1; i++) test_sleep_ms(10);
     assert_i64_equal(test_stat_of(engine, audit_findings), 0);
     snprintf(name, sizeof name, "%s", redis_server_ask(&server, "KEYS", "self:*", NULL));

@@ -374,7 +374,7 @@ static void an_engine_audits_its_cluster(void **state) {
         assert_status(tw_add(ranking, tw_str(key), n + 1, NULL), TW_OK);
         used += (size_t)snprintf(content + used, sizeof content - used, "%s\t%d\n", key, n + 1);
     }
-    assert_status(tw_flush(engine, 20000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     put_file(redis_cluster_server(&cluster, A), content, path);
     options.totals_path = path;
     options.totals_name = "article:{%t}:%k";

@@ -208,12 +208,12 @@ TEST(every_key_is_what_the_manual_says) {
     all.hits_b = closed_by_one(all.b);
     count_everywhere(all.a);
     ask_for_everything(all.a);
-    assert_true(test_wait(buys_one, all.tv_a, 30000));
+    assert_true(test_wait(buys_one, all.tv_a, TEST_PATIENCE_MS));
     if (!test_wait(all_was_seen, &all, 60000))
         for (size_t i = 0; i < ROWS; i++)
             if (!all.seen[i]) fail_msg("%s… was never there", rows[i].begins);
-    assert_status(tw_close(all.a, 5000), TW_OK);
-    assert_status(tw_close(all.b, 5000), TW_OK);
+    assert_status(tw_close(all.a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(all.b, TEST_PATIENCE_MS), TW_OK);
     look_at_all(&all.server, all.seen);
     redis_server_destroy(&all.server);
 }

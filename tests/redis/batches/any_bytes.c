@@ -13,14 +13,14 @@ TEST(keys_of_any_bytes_arrive_verbatim) {
     assert_status(tw_add(family, tw_bytes(odd, sizeof odd - 1), 3, NULL), TW_OK);
     assert_status(tw_add(family, tw_bytes(longest, sizeof longest), 4, NULL), TW_OK);
     assert_status(tw_add(family, tw_bytes("\0", 1), 5, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_string_equal(
         redis_server_ask(&server, "EVAL", "return redis.call('GET', 'odd:a\\0b\\r\\n$3\\r\\n\\255{x}')", "0", NULL),
         "3");
     assert_string_equal(
         redis_server_ask(&server, "EVAL", "return redis.call('GET', 'odd:' .. string.rep('L', 1024))", "0", NULL), "4");
     assert_string_equal(redis_server_ask(&server, "EVAL", "return redis.call('GET', 'odd:\\0')", "0", NULL), "5");
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -37,7 +37,7 @@ static void many_keys(size_t key_size, int count) {
             key[8] = 'k';
             assert_status(tw_add(family, tw_bytes(key, key_size), i + 1, NULL), TW_OK);
         }
-        assert_status(tw_flush(engine, 20000), TW_OK);
+        assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     }
     static const char sum[] = "local n, s = 0, 0 for _, k in ipairs(redis.call('KEYS', 'many:*')) do "
                               "n = n + 1 s = s + redis.call('GET', k) end return n .. ' ' .. s";
@@ -46,7 +46,7 @@ static void many_keys(size_t key_size, int count) {
     assert_string_equal(redis_server_ask(&server, "EVAL", sum, "0", NULL), want);
     assert_i64_equal(test_stat_of(engine, batches_error), 0);
     assert_true(test_stat_of(engine, batches_ok) >= 2 * (count / 1000));
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 

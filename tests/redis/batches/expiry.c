@@ -38,11 +38,11 @@ TEST(the_expiry_is_set_once_and_healed) {
     tw_family *family = family_of(engine, "hour", TW_WINDOW_ALIGNED, TW_HOUR);
     int64_t want = WALL_MS + TW_HOUR + TW_DAY; /* the end, and the default retention */
     assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(expiry_of(&server, "hour:k:2100010100"), want);
     assert_status(turn_for(engine, &clock, 100), TW_OK);
     assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(expiry_of(&server, "hour:k:2100010100"), want);
     redis_server_ask(&server, "PERSIST", "hour:k:2100010100", NULL);
     for (int i = 0; i < 40; i++) { /* 40 s of counting: every expiry is checked at least once */
@@ -50,14 +50,14 @@ TEST(the_expiry_is_set_once_and_healed) {
         fake_clock_advance_ms(&clock, 900);
         assert_status(turn_for(engine, &clock, 100), TW_OK);
     }
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(expiry_of(&server, "hour:k:2100010100"), want);
     /* A key that was deleted meanwhile is made again with its expiry. */
     redis_server_ask(&server, "DEL", "hour:k:2100010100", NULL);
     assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(expiry_of(&server, "hour:k:2100010100"), want);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -86,7 +86,7 @@ EACH_SHAPE(a_delta_too_late_by_redis_clock_is_reported_not_written) {
     assert_i64_equal(test_stat_of(engine, late_deltas), 7);
     assert_string_equal(redis_server_ask(&server, "KEYS", "late*", NULL), "");
     assert_true(test_stat_of(engine, redis_clock_offset_ms) > INT64_C(600000000000));
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -99,12 +99,12 @@ TEST(the_second_engine_adopts_the_life_the_first_one_began) {
     tw_family *first = family_of(a, "life", TW_WINDOW_FROM_FIRST, 3000),
               *second = family_of(b, "life", TW_WINDOW_FROM_FIRST, 3000);
     assert_status(tw_add(first, tw_str("k"), 1, NULL), TW_OK);
-    assert_status(tw_flush(a, 5000), TW_OK);
+    assert_status(tw_flush(a, TEST_PATIENCE_MS), TW_OK);
     int64_t end_ms = expiry_of(&server, "life:k");
     test_sleep_ms(700); /* the second engine comes later in the life of the key */
     int64_t view = 0;
     assert_status(tw_add(second, tw_str("k"), 1, NULL), TW_OK);
-    assert_status(tw_flush(b, 5000), TW_OK);
+    assert_status(tw_flush(b, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(expiry_of(&server, "life:k"), end_ms);
     assert_status(tw_get(second, tw_str("k"), &view), TW_OK);
     assert_i64_equal(view, 2);
@@ -113,10 +113,10 @@ TEST(the_second_engine_adopts_the_life_the_first_one_began) {
     assert_i64_equal(view, 0);
     assert_status(tw_add(second, tw_str("k"), 5, &view), TW_OK);
     assert_i64_equal(view, 5);
-    assert_status(tw_flush(b, 5000), TW_OK);
+    assert_status(tw_flush(b, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "life:k"), 5);
-    assert_status(tw_close(a, 5000), TW_OK);
-    assert_status(tw_close(b, 5000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -177,17 +177,17 @@ TEST(skewed_nodes_count_into_their_own_windows_or_are_late) {
             int64_t delta = 1 + round * 100 + n * 7;
             want[i] += delta;
             assert_status(tw_add(nodes[n].minutes, tw_str("k"), delta, NULL), TW_OK);
-            if (round % 3 == 0) assert_status(tw_flush(nodes[n].engine, 5000), TW_OK);
+            if (round % 3 == 0) assert_status(tw_flush(nodes[n].engine, TEST_PATIENCE_MS), TW_OK);
             fake_clock_advance_ms(&nodes[n].clock, 25000);
         }
-    for (int n = 0; n < 2; n++) assert_status(tw_flush(nodes[n].engine, 5000), TW_OK);
+    for (int n = 0; n < 2; n++) assert_status(tw_flush(nodes[n].engine, TEST_PATIENCE_MS), TW_OK);
     assert_true(windows >= 4);
     for (size_t i = 0; i < windows; i++) {
         char key[48];
         snprintf(key, sizeof key, "m:k:%s", stamps[i]);
         assert_i64_equal(redis_server_get(&server, key), want[i]);
     }
-    for (int n = 0; n < 2; n++) assert_status(tw_close(nodes[n].engine, 5000), TW_OK);
+    for (int n = 0; n < 2; n++) assert_status(tw_close(nodes[n].engine, TEST_PATIENCE_MS), TW_OK);
     skewed_open(&nodes[0], server.url, 30000);
     skewed_open(&nodes[1], server.url, -30000);
     for (int n = 0; n < 2; n++) {

@@ -86,7 +86,7 @@ static void stream_start(struct stream *stream, struct streamer *streamers) {
 
 static void stream_finish(struct stream *stream, struct redis_server *server, struct streamer *streamers) {
     for (unsigned i = 0; i < THREADS; i++) pthread_join(streamers[i].thread, NULL);
-    assert_status(tw_flush(stream->engine, 30000), TW_OK);
+    assert_status(tw_flush(stream->engine, TEST_PATIENCE_MS), TW_OK);
     assert_int_equal(atomic_load(&stream->refused), 0);
     /* an insert without room counts for a moment, and the gauge adds up one generation after another */
     assert_in_range(atomic_load(&stream->most), 0, KEYS_MAX + KEYS_MAX / 50);
@@ -108,7 +108,7 @@ static void stream_finish(struct stream *stream, struct redis_server *server, st
     assert_true(test_stat_of(stream->engine, evicted) > 0);
     assert_i64_equal(test_stat_of(stream->engine, lost), 0);
     assert_i64_equal(test_stat_of(stream->engine, uncertain), 0);
-    assert_status(tw_close(stream->engine, 10000), TW_OK);
+    assert_status(tw_close(stream->engine, TEST_PATIENCE_MS), TW_OK);
     free((void *)stream->added);
 }
 
@@ -179,7 +179,7 @@ TEST(an_evicted_key_comes_back_with_its_total) {
     assert_i64_equal(total, 100);
     tw_verdict verdict;
     assert_status(tw_acquire(stream.family, key, 1, 100, &verdict), TW_DENIED);
-    assert_status(tw_close(stream.engine, 5000), TW_OK);
+    assert_status(tw_close(stream.engine, TEST_PATIENCE_MS), TW_OK);
     free((void *)stream.added);
     redis_server_destroy(&server);
 }

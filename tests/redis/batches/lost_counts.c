@@ -190,12 +190,12 @@ TEST(a_window_that_redis_never_got_is_not_complete) {
     assert_status(tw_distinct_add_at(distinct, tw_str("k"), tw_str("e"), start_ms, NULL), TW_OK);
     test_sleep_ms(3 * WINDOW_MS);
     redis_server_restart(&rig.server);
-    assert_true(test_wait(is_connected, rig.engine, 20000));
-    assert_true(test_wait(all_are_closed, &window, 20000));
+    assert_true(test_wait(is_connected, rig.engine, TEST_PATIENCE_MS));
+    assert_true(test_wait(all_are_closed, &window, TEST_PATIENCE_MS));
     assert_int_equal(atomic_load(&window.local), 4);
     assert_status(tw_flush(rig.engine, 20000), TW_ERR_REDIS); /* they were given up while no flush waited */
-    assert_status(tw_flush(rig.engine, 20000), TW_OK);
-    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(rig.lost.by_reason[TW_LOST_EXPIRED] + rig.lost.by_reason[TW_LOST_LATE], 21);
     assert_i64_equal(rig.lost.calls, 4);
     redis_server_destroy(&rig.server);
@@ -226,12 +226,12 @@ TEST(a_false_interval_is_forgotten) {
         test_sleep_ms(300); /* the lies are read */
         tw_engine *other = quick_engine(rig.server.url, NULL);
         assert_true(proxy_look(rig.proxy).happened[PROXY_ANSWER] != 0);
-        assert_true(test_wait(sees_two, rig.engine, 15000));
+        assert_true(test_wait(sees_two, rig.engine, TEST_PATIENCE_MS));
         test_sleep_ms(TWI_TICK_MS); /* one more tick, after which it still holds */
-        assert_true(test_wait(sees_two, other, 15000));
-        assert_status(tw_close(other, 5000), TW_OK);
+        assert_true(test_wait(sees_two, other, TEST_PATIENCE_MS));
+        assert_status(tw_close(other, TEST_PATIENCE_MS), TW_OK);
         rig_check(&rig, &rig.server);
-        assert_status(tw_close(rig.engine, 5000), TW_OK);
+        assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
         proxy_stop(rig.proxy);
         redis_server_destroy(&rig.server);
     }

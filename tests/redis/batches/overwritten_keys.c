@@ -174,7 +174,7 @@ static void stage_begin(struct stage *stage, const struct target *target) {
     options.log_ctx = &stage->lines;
     assert_status(test_open(&options, &stage->engine), TW_OK);
     for (int kind = 0; kind < KINDS; kind++) open_family(stage, (enum kind)kind, names[kind]);
-    assert_status(tw_ready(stage->engine, 10000), TW_OK);
+    assert_status(tw_ready(stage->engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Calls of every kind for a key that may be hit: whatever they answer, they end. */
@@ -302,7 +302,7 @@ static void a_spoilt_key_spoils_itself_alone(void **state) {
     test_prng_seed(&prng, test_seed());
     bool all = test_scale(100) >= 1000;
     use_both(stage, 3);
-    assert_true(test_wait(is_exact, stage, 10000));
+    assert_true(test_wait(is_exact, stage, TEST_PATIENCE_MS));
     if (stage->target->named) {
         spoil(stage, 1); /* a list is no key of ours */
         if (!test_wait(is_named, stage, 20000)) fail_with_lines(stage, "no line names it", 0);

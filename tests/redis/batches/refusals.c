@@ -29,9 +29,9 @@ static void rig_is_refused(struct rig *rig) {
 }
 
 static void rig_close(struct rig *rig, const char *says) {
-    assert_true(test_wait(is_flushed, rig->engine, 20000));
+    assert_true(test_wait(is_flushed, rig->engine, TEST_PATIENCE_MS));
     rig_check(rig, &rig->server);
-    assert_status(tw_close(rig->engine, 5000), TW_OK);
+    assert_status(tw_close(rig->engine, TEST_PATIENCE_MS), TW_OK);
     if (!strstr(rig->lines.text, says)) fail_msg("\"%s\" is not in the log:\n%s", says, rig->lines.text);
     redis_server_destroy(&rig->server);
 }
@@ -74,11 +74,11 @@ TEST(a_server_that_cannot_save_refuses) {
     assert_int_equal(mkdir(path, 0700), 0);
     redis_server_ask(&rig.server, "CONFIG", "SET", "save", "3600 1", NULL);
     redis_server_ask(&rig.server, "BGSAVE", NULL);
-    assert_true(test_wait(save_has_failed, &rig.server, 10000));
+    assert_true(test_wait(save_has_failed, &rig.server, TEST_PATIENCE_MS));
     rig_is_refused(&rig);
     assert_int_equal(rmdir(path), 0);
     redis_server_ask(&rig.server, "BGSAVE", NULL);
-    assert_true(test_wait(save_is_well, &rig.server, 10000));
+    assert_true(test_wait(save_is_well, &rig.server, TEST_PATIENCE_MS));
     rig_close(&rig, "MISCONF");
 }
 
@@ -92,7 +92,7 @@ TEST(a_server_without_memory_refuses) {
     redis_server_ask(&rig.server, "CONFIG", "SET", "maxmemory", "100kb", NULL);
     rig_is_refused(&rig);
     redis_server_ask(&rig.server, "CONFIG", "SET", "maxmemory", "0", NULL);
-    assert_status(tw_flush(rig.engine, 20000), TW_OK);
+    assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
     if (redis_server_is_at_least(7, 0)) {
         redis_server_ask(&rig.server, "CONFIG", "SET", "min-replicas-to-write", "2", NULL);
         rig_is_refused(&rig);
@@ -153,7 +153,7 @@ TEST(a_busy_server_is_waited_for) {
         rig_add_flushed(&rig, 1);
         redis_server_ask(&rig.server, "CONFIG", "SET", "lua-time-limit", "50", NULL);
         run_script_beside(&rig.server, scripts[i], &pid);
-        assert_true(test_wait(is_busy, &rig.server, 10000));
+        assert_true(test_wait(is_busy, &rig.server, TEST_PATIENCE_MS));
         rig_add(&rig, 10);
         (void)tw_flush(rig.engine, 400);
         const char *said = redis_server_ask(&rig.server, "SCRIPT", "KILL", NULL);
@@ -183,7 +183,7 @@ TEST(keys_of_every_wrong_kind_wait_alone) {
     assert_i64_equal(redis_server_get(&rig.server, "f:k"), rig.added);
     assert_i64_equal(test_stat_of(rig.engine, poison_keys), 6);
     for (size_t i = 0; i < 6; i++) redis_server_ask(&rig.server, "DEL", make[i][1], NULL);
-    assert_true(test_wait(is_flushed, rig.engine, 20000));
+    assert_true(test_wait(is_flushed, rig.engine, TEST_PATIENCE_MS));
     for (size_t i = 0; i < 6; i++) assert_i64_equal(redis_server_get(&rig.server, make[i][1]), 7);
     rig_close(&rig, "Redis refuses the key f:");
 }
@@ -283,7 +283,7 @@ TEST(a_marker_that_was_overwritten_stops_nothing) {
     for (int i = 0; i < 3; i++) rig_add_flushed(&rig, 13);
     assert_i64_equal(redis_server_get(&rig.server, "f:k"), rig.added);
     assert_string_equal(redis_server_ask(&rig.server, "TYPE", "tw:marker", NULL), "hash");
-    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
     assert_int_equal(lines_with(&rig.lines, "tw:marker"), 1);
     redis_server_destroy(&rig.server);
 }
@@ -304,7 +304,7 @@ TEST(a_marker_with_spoilt_fields_stops_nothing) {
         for (int n = 0; n < 3; n++) rig_add_flushed(&rig, 7);
         assert_i64_equal(redis_server_get(&rig.server, "f:k"), rig.added);
     }
-    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
     assert_int_equal(lines_with(&rig.lines, "not understood"), 0);
     redis_server_destroy(&rig.server);
 }

@@ -90,13 +90,13 @@ TEST(a_key_that_is_only_read_here_gets_its_total) {
     struct wanted wanted = {read, tw_str("a"), 5}, nothing = {read, tw_str("never written"), 0};
     assert_true(view_is(&nothing));
     assert_status(tw_add(written, tw_str("a"), 5, NULL), TW_OK);
-    assert_status(tw_flush(writer, 5000), TW_OK);
-    assert_true(test_wait(view_is, &wanted, 5000));
-    assert_status(tw_flush(reader, 5000), TW_OK);
+    assert_status(tw_flush(writer, TEST_PATIENCE_MS), TW_OK);
+    assert_true(test_wait(view_is, &wanted, TEST_PATIENCE_MS));
+    assert_status(tw_flush(reader, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "reads:a"), 5);
     assert_string_equal(redis_server_ask(&server, "EXISTS", "reads:never written", NULL), "0");
-    assert_status(tw_close(writer, 5000), TW_OK);
-    assert_status(tw_close(reader, 5000), TW_OK);
+    assert_status(tw_close(writer, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(reader, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -111,14 +111,14 @@ TEST(sums_beyond_2_to_the_53_are_exact) {
     assert_status(tw_add(family, tw_str("b"), -TW_DELTA_MAX, NULL), TW_OK);
     assert_status(tw_add(family, tw_str("b"), -TW_DELTA_MAX, NULL), TW_OK);
     assert_status(tw_add(family, tw_str("zero"), 0, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_string_equal(redis_server_ask(&server, "GET", "big:a", NULL), "1152921504606846980");
     assert_string_equal(redis_server_ask(&server, "GET", "big:b", NULL), "-18014398509481984");
     assert_string_equal(redis_server_ask(&server, "EXISTS", "big:zero", NULL), "0");
     int64_t view = 0;
     assert_status(tw_get(family, tw_str("a"), &view), TW_OK);
     assert_i64_equal(view, INT64_C(1152921504606846980));
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -134,7 +134,7 @@ TEST(a_forked_child_is_an_engine_of_its_own) {
     tw_engine *engine = quick_engine(server.url, NULL);
     tw_family *family = family_of(engine, "forked", TW_WINDOW_FOREVER, 0);
     assert_status(tw_add(family, tw_str("a"), 1, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_status(tw_add(family, tw_str("a"), 10, NULL), TW_OK);
     pid_t pid = test_fork();
     assert_true(pid >= 0);
@@ -144,10 +144,10 @@ TEST(a_forked_child_is_an_engine_of_its_own) {
     }
     assert_status(tw_add(family, tw_str("a"), 1000, NULL), TW_OK);
     assert_exits_well(pid);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "forked:a"), 1111);
     assert_i64_equal(test_stat_of(engine, disconnects), 0);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -160,11 +160,11 @@ TEST(two_engines_of_one_process_add_up) {
     tw_engine *a = quick_engine(url, NULL), *b = quick_engine(url, NULL);
     assert_status(tw_add(family_of(a, "two", TW_WINDOW_FOREVER, 0), tw_str("k"), 3, NULL), TW_OK);
     assert_status(tw_add(family_of(b, "two", TW_WINDOW_FOREVER, 0), tw_str("k"), 4, NULL), TW_OK);
-    assert_status(tw_flush(a, 5000), TW_OK);
-    assert_status(tw_flush(b, 5000), TW_OK);
+    assert_status(tw_flush(a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_flush(b, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "two:k"), 0); /* the counts went to database 3 */
-    assert_status(tw_close(a, 5000), TW_OK);
-    assert_status(tw_close(b, 5000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
     assert_string_equal(redis_server_ask(&server, "MOVE", "two:k", "3", NULL), "0");
     assert_string_equal(redis_server_ask(&server, "SWAPDB", "0", "3", NULL), "OK");
     assert_i64_equal(redis_server_get(&server, "two:k"), 7);

@@ -47,7 +47,7 @@ static void close_with(uint32_t threads, uint32_t merge) {
     tw_family *family = family_of(engine, "f", TW_WINDOW_ALIGNED, LONG_WINDOW_MS);
     assert_status(tw_add(family, tw_str("s|a"), 1, NULL), TW_OK);
     struct first first = {.server = &server, .engine = engine, .threads = threads};
-    assert_true(test_wait(is_first_count_there, &first, 20000));
+    assert_true(test_wait(is_first_count_there, &first, TEST_PATIENCE_MS));
     assert_status(tw_add(family, tw_str("s|a"), 40, NULL), TW_OK);
     assert_status(tw_add(family, tw_str("s|b"), 1, NULL), TW_OK);
     assert_status(tw_close(engine, CLOSE_MS), TW_OK);
@@ -283,7 +283,7 @@ TEST(one_closes_for_all_with_all_totals) {
     options.closed_ctx = &hooks;
     assert_status(tw_family_open(engine, &options, &family), TW_OK);
     assert_status(tw_add(family, tw_str("a"), 1, NULL), TW_OK);
-    assert_true(test_wait(was_one_closed, &hooks, 30000));
+    assert_true(test_wait(was_one_closed, &hooks, TEST_PATIENCE_MS));
     assert_i64_equal(atomic_load(&hooks.flags), 0);
     assert_i64_equal(sum_of(&server, "f*"), 1);
     assert_status(tw_close(engine, CLOSE_MS), TW_OK);
@@ -317,8 +317,8 @@ TEST(a_gauge_stays_present) {
     tw_family *its = gauge_of(other);
     struct present present = {.family = its, .online = 3};
     for (int i = 0; i < 12; i++) {
-        test_sleep_ms(500);                                   /* the gauge is watched for six seconds */
-        assert_true(test_wait(are_present, &present, 20000)); /* waits only on a busy machine */
+        test_sleep_ms(500);                                              /* the gauge is watched for six seconds */
+        assert_true(test_wait(are_present, &present, TEST_PATIENCE_MS)); /* waits only on a busy machine */
     }
     assert_status(tw_close(engine, CLOSE_MS), TW_OK);
     assert_status(tw_close(other, CLOSE_MS), TW_OK);
@@ -372,7 +372,7 @@ TEST(idle_keys_make_room) {
     assert_status(tw_family_open(engine, &options, &family), TW_OK);
     assert_status(tw_add(family, tw_str("first"), 1, NULL), TW_OK);
     struct first first = {.server = &server, .engine = engine, .threads = TW_OWN_THREAD};
-    assert_true(test_wait(is_first_count_there, &first, 20000));
+    assert_true(test_wait(is_first_count_there, &first, TEST_PATIENCE_MS));
     int64_t evicted = 0;
     for (int i = 0; i < 400 && evicted < 2 * EVICTED_KEYS_MAX; i++) {
         char key[16];

@@ -97,7 +97,7 @@ static void open_worker(struct worker *worker, struct redis_server *server, int6
 
 static void count_in(struct worker *worker, const char *key, int64_t delta) {
     assert_status(tw_add_at(worker->family, tw_str(key), delta, HOUR_MS + 5, NULL), TW_OK);
-    assert_status(tw_flush(worker->engine, 10000), TW_OK);
+    assert_status(tw_flush(worker->engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 static bool was_called(void *ctx) {
@@ -117,7 +117,7 @@ static const char *ask_of(struct redis_server *server, const char *command, cons
 }
 
 static void close_worker(struct worker *worker) {
-    assert_status(tw_close(worker->engine, 10000), TW_OK);
+    assert_status(tw_close(worker->engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: a rolling restart shortly after the hour. The old process reports what it knows as cut short. The new one takes

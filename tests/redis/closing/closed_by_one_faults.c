@@ -77,6 +77,7 @@ TEST(an_engine_that_is_cut_off_holds_the_window_up) {
     assert_closed(count_all(), truth());
     proxy_manner(proxy, PROXY_SILENT);
     proxy_cut_all(proxy);
+    atomic_store(&page->flush_ms, 1000);
     int64_t start_ms = count_all();
     int64_t sealed_ms = start_ms + WINDOW_MS + LATE_MS, wait_ms = sealed_ms + 2000 - real_ms();
     if (wait_ms > 0) test_sleep_ms(wait_ms);
@@ -104,10 +105,12 @@ TEST(in_an_outage_each_closes_with_its_own_figures) {
     start();
     assert_closed(count_all(), truth());
     redis_server_kill(&server);
+    atomic_store(&page->flush_ms, 1000);
     int64_t start_ms = count_all();
     struct call last;
     assert_true(test_wait(all_have_closed, &start_ms, LONG_MS));
     redis_server_restart(&server);
+    atomic_store(&page->flush_ms, LONG_MS);
     test_sleep_ms(3000); /* a fourth call would have come by now */
     assert_i64_equal(closings_of(start_ms, &last), 3);
     for (int i = 0; i < atomic_load(&page->calls); i++) {

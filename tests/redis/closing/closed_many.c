@@ -90,10 +90,10 @@ TEST(messages_of_many_families_share_scripts) {
     memset(told, 0, sizeof told);
     tw_engine *engine = open_families(server.url, true, NULL);
     count_keys(0, 2);
-    assert_status(tw_flush(engine, 10000), TW_OK);
-    assert_true(test_wait(all_have_beaten, &server, 10000));
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
+    assert_true(test_wait(all_have_beaten, &server, TEST_PATIENCE_MS));
     int64_t before = scripts_run(&server);
-    assert_status(tw_close(engine, 20000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     assert_true(scripts_run(&server) - before <= 2 * FAMILIES);
     for (int i = 0; i < FAMILIES; i++) {
         assert_int_equal(told[i].calls, 1);
@@ -115,7 +115,7 @@ TEST(a_spoilt_election_spoils_itself_alone) {
     redis_server_ask(&server, "SET", "tw:closers:f7::1970", "spoilt", NULL);
     tw_engine *engine = open_families(server.url, true, &lines);
     count_keys(0, 2);
-    assert_status(tw_flush(engine, 10000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     (void)tw_close(engine, 3000);
     for (int i = 0; i < FAMILIES; i++) {
         assert_int_equal(told[i].calls, 1);
@@ -135,10 +135,10 @@ TEST(many_names_of_others_all_come) {
     memset(told, 0, sizeof told);
     tw_engine *other = open_families(server.url, false, NULL);
     count_keys(1, 1 + NAMES);
-    assert_status(tw_close(other, 20000), TW_OK);
+    assert_status(tw_close(other, TEST_PATIENCE_MS), TW_OK);
     tw_engine *engine = open_families(server.url, true, NULL);
     count_keys(0, 1);
-    assert_status(tw_close(engine, 20000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     for (int i = 0; i < FAMILIES; i++) {
         assert_int_equal(told[i].calls, 1);
         assert_int_equal(told[i].flags, TW_CLOSED_PARTIAL);

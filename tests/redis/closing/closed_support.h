@@ -33,6 +33,7 @@ struct call {
 struct page {
     char url[PROCESSES_MAX][128];
     int64_t life_ms, wait_ms, pause_ms;
+    _Atomic uint32_t flush_ms; /* how long a process waits until Redis has what it counted; short in an outage */
     int keys;
     uint64_t tags;  /* the keys lie in so many groups, each of which is a store; 0: there is one store */
     bool odd_names; /* names begin with a zero byte, or look like a size */
@@ -138,7 +139,7 @@ static inline int run_process(int number) {
             continue;
         }
         bool counted = count_in(&process, start_ms) == TW_OK;
-        if (counted) (void)tw_flush(process.engine, 1000);
+        if (counted) (void)tw_flush(process.engine, page->flush_ms);
         atomic_store(&page->counted[number], counted ? atomic_load(&page->counted[number]) + 1 : -1);
     }
     tw_status status = tw_close(process.engine, 20000);
@@ -157,6 +158,7 @@ static inline void begin(int count, const char *url, int64_t life_ms, int64_t wa
     processes = count;
     page->life_ms = life_ms;
     page->wait_ms = wait_ms;
+    page->flush_ms = LONG_MS;
     page->keys = 1;
     for (int i = 0; i < PROCESSES_MAX; i++) snprintf(page->url[i], sizeof page->url[i], "%s", url);
 }
@@ -216,7 +218,7 @@ static inline bool have_counted(void *ctx) {
     return true;
 }
 
-/* Makes all processes count in that window. False: one came too late. */
+/* Makes all processes count in that window, and flush it. False: one came too late. */
 static inline bool count_at(int64_t start_ms) {
     int before[PROCESSES_MAX];
     bool late = false;

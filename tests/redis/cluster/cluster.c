@@ -7,11 +7,11 @@ TEST(counts_reach_every_master) {
     cluster_open_engine("f1", NULL);
     for (int round = 1; round <= 3; round++) {
         cluster_add_all(round);
-        assert_status(tw_flush(rig.engine, 20000), TW_OK);
+        assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
         cluster_assert_sums();
     }
     assert_i64_equal(test_stat_of(rig.engine, redis_nodes), CLUSTER_MASTERS);
-    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: slots that move under load lose and double nothing. Method: each tag's slot goes to the next master and back,
@@ -19,7 +19,7 @@ TEST(counts_reach_every_master) {
 TEST(counts_follow_slots_that_move) {
     cluster_open_engine("f2", NULL);
     cluster_add_all(1);
-    assert_status(tw_flush(rig.engine, 20000), TW_OK);
+    assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
     for (int tag = 0; tag < CLUSTER_TAGS; tag += 3) {
         uint32_t slot = cluster_slot_of_tag(tag);
         size_t from = cluster.owners[slot], to = (from + 1) % CLUSTER_MASTERS;
@@ -35,21 +35,21 @@ TEST(counts_follow_slots_that_move) {
             test_sleep_ms(60);
             redis_cluster_move_end(&cluster, slot, to);
             cluster_add_all(1);
-            assert_status(tw_flush(rig.engine, 20000), TW_OK);
+            assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
         }
     }
     cluster_assert_sums();
     assert_true(test_stat_of(rig.engine, moved) > 0);
     assert_true(test_stat_of(rig.engine, asked) + test_stat_of(rig.engine, tryagain) > 0);
     assert_i64_equal(test_stat_of(rig.engine, rollbacks), 0);
-    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: a master that is unreachable delays only its own slots, and has everything once it is back. */
 TEST(a_master_that_is_away_holds_up_only_its_own) {
     cluster_open_engine("f3", NULL);
     cluster_add_all(1);
-    assert_status(tw_flush(rig.engine, 20000), TW_OK);
+    assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_kill(redis_cluster_server(&cluster, 1));
     cluster_add_all(1);
     char name[64], text[24];
@@ -68,10 +68,10 @@ TEST(a_master_that_is_away_holds_up_only_its_own) {
     assert_true(test_stat_of(rig.engine, stores_away) > 0);
     redis_server_restart(redis_cluster_server(&cluster, 1));
     redis_cluster_wait(&cluster);
-    assert_status(tw_flush(rig.engine, 20000), TW_OK);
+    assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
     cluster_assert_sums();
     assert_i64_equal(test_stat_of(rig.engine, stores_away), 0);
-    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 int main(void) {

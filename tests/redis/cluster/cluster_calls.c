@@ -111,7 +111,7 @@ TEST(each_call_goes_to_the_master_of_its_slot) {
         snprintf(key, sizeof key, "k%d", i);
         assert_i64_equal(in_redis(name_of("a", key)), 3);
     }
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: whoever confirms a reservation needs no more than its token. Method: another engine confirms, which has not
@@ -148,8 +148,8 @@ TEST(a_token_says_where_its_reservation_is) {
         assert_status(tw_hold_release(jobs, tw_str(key)), TW_OK);
         assert_status(tw_hold(same, tw_str(key), 1, NULL), TW_OK);
     }
-    assert_status(tw_close(engine, 5000), TW_OK);
-    assert_status(tw_close(other, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(other, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* ---- slots that move --------------------------------------------------------------------------------------------- */
@@ -180,7 +180,7 @@ TEST(a_call_is_asked_for_where_its_keys_are) {
         assert_i64_equal(in_redis(name_of("m", key)), had + 3);
     }
     assert_i64_equal(test_stat_of(engine, asks_unknown), 0);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: a call that is sent to the new owner of a slot, which is sent on from there behind ASKING, is followed at once.
@@ -204,7 +204,7 @@ TEST(a_call_is_followed_from_node_to_node) {
     take(family, key, 1000, TW_OK, TW_BY_REDIS);
     assert_i64_equal(in_redis(name_of("n", key)), 3);
     assert_i64_equal(test_stat_of(engine, asks_unknown), 0);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: while only one of a call's two keys has moved, nothing is done, and on_outage decides at the deadline. */
@@ -233,7 +233,7 @@ TEST(a_call_whose_keys_are_apart_is_decided_by_the_policy) {
     take(family, key, 1000, TW_OK, TW_BY_REDIS);
     assert_i64_equal(in_redis(name), 3);
     assert_i64_equal(test_stat_of(engine, asks_unknown), 0);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 static bool join(void *ctx, tw_key name, int64_t total) {
@@ -278,7 +278,7 @@ TEST(totals_are_read_where_their_slot_is) {
     assert_status(tw_add(subjects, tw_str(key), 2, NULL), TW_OK);
     assert_status(tw_add(ranks, tw_str("second"), 8, NULL), TW_OK);
     assert_status(tw_add(ranks, tw_str("first"), 9, NULL), TW_OK);
-    assert_status(tw_flush(engine, 20000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     check_totals(subjects, ranks, subject);
     const uint32_t slots[] = {slot_of(name_of("subjects", subject)), slot_of("ranks")};
     for (int i = 0; i < 2; i++) {
@@ -294,7 +294,7 @@ TEST(totals_are_read_where_their_slot_is) {
         redis_cluster_move(&cluster, slots[i], slots[i], from);
         check_totals(subjects, ranks, subject);
     }
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 struct caller {
@@ -350,7 +350,7 @@ TEST(grants_are_exact_while_their_slot_moves) {
     assert_i64_equal(in_redis(name_of("g", key)), granted);
     assert_i64_equal(test_stat_of(engine, asks_unknown), 0);
     redis_cluster_move(&cluster, slot, slot, 0);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* ---- masters that are away --------------------------------------------------------------------------------------- */
@@ -398,7 +398,7 @@ TEST(a_master_that_hangs_stops_no_calls_to_others) {
     assert_i64_equal(test_stat_of(engine, asks_settled), test_stat_of(engine, asks_unknown));
     for (int i = 0; i < THEIRS; i++) assert_i64_equal(in_redis(name_of("h", keys[i])), granted[i]);
     assert_i64_equal(in_redis(name_of("h", own)), 51);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: the others continue while a master is dead, and it serves again once it is back. */
@@ -423,7 +423,7 @@ TEST(a_master_that_is_killed_stops_no_calls_to_others) {
     assert_status(status, TW_OK);
     assert_i64_equal(in_redis(name_of("d", own)), 2);
     assert_i64_equal(in_redis(name_of("d", one)), 30);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: an engine starts while one of its two seeds says nothing, and a connection to it may take long. A call is
@@ -449,7 +449,7 @@ TEST(a_seed_that_says_nothing_delays_no_call_for_long) {
         snprintf(key, sizeof key, "k%d", i);
         take(open_family(engine, "seed", TW_LIMIT_STRICT, NULL), key, 1, TW_OK, TW_BY_REDIS);
     }
-    for (int i = 0; i < ENGINES; i++) assert_status(tw_close(engines[i], 5000), TW_OK);
+    for (int i = 0; i < ENGINES; i++) assert_status(tw_close(engines[i], TEST_PATIENCE_MS), TW_OK);
     close(silent);
 }
 

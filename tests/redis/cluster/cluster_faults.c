@@ -23,7 +23,7 @@ static int64_t rollbacks(void) {
 TEST(a_failover_with_replicas_in_sync_loses_nothing) {
     cluster_open_engine("failover", NULL);
     cluster_add_all(1);
-    assert_status(tw_flush(rig.engine, 20000), TW_OK);
+    assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_ask(redis_cluster_server(&cluster, 1), "WAIT", "1", "1000", NULL);
     test_sleep_ms(300); /* the replica has what was flushed */
     redis_server_kill(redis_cluster_server(&cluster, 1));
@@ -32,28 +32,28 @@ TEST(a_failover_with_replicas_in_sync_loses_nothing) {
         test_sleep_ms(20);
     }
     redis_cluster_wait_takeover(&cluster, 4, 1);
-    assert_status(tw_flush(rig.engine, 30000), TW_OK);
+    assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
     cluster_assert_sums();
     redis_server_restart(redis_cluster_server(&cluster, 1));
     redis_cluster_wait_follower(&cluster, 1, 4);
     redis_cluster_failover(&cluster, 1);
     cluster_add_all(1);
-    assert_status(tw_flush(rig.engine, 30000), TW_OK);
+    assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
     cluster_assert_sums();
-    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: a master that comes back empty gets what its own keys had, and nothing of the others is sent again. */
 TEST(a_master_that_comes_back_empty_gets_its_own_again) {
     cluster_open_engine("wiped", NULL);
     cluster_add_all(3);
-    assert_status(tw_flush(rig.engine, 20000), TW_OK);
+    assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_ask(redis_cluster_server(&cluster, 2), "FLUSHALL", NULL);
     cluster_add_all(1);
     wait_for(rollbacks, 1);
-    assert_status(tw_flush(rig.engine, 30000), TW_OK);
+    assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
     cluster_assert_sums();
-    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: a slot of which half has moved, the ledger with it, and whose source forgets the move, is held: no data is sent
@@ -61,7 +61,7 @@ TEST(a_master_that_comes_back_empty_gets_its_own_again) {
 TEST(a_split_slot_is_held_and_never_restored) {
     cluster_open_engine("split", NULL);
     cluster_add_all(2);
-    assert_status(tw_flush(rig.engine, 20000), TW_OK);
+    assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
     uint32_t slot = cluster_slot_of_tag(0);
     size_t from = cluster.owners[slot], to = (from + 1) % CLUSTER_MASTERS;
     redis_cluster_move_begin(&cluster, slot, to);
@@ -77,10 +77,10 @@ TEST(a_split_slot_is_held_and_never_restored) {
     redis_cluster_move_begin(&cluster, slot, to); /* the operator puts it right */
     while (redis_cluster_move_keys(&cluster, slot, to, 100) != 0) continue;
     redis_cluster_move_end(&cluster, slot, to);
-    assert_status(tw_flush(rig.engine, 30000), TW_OK);
+    assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
     cluster_assert_sums();
     assert_i64_equal(split_stores(), 0);
-    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
     redis_cluster_move(&cluster, slot, slot, from);
 }
 
@@ -111,7 +111,7 @@ TEST(a_host_waits_for_one_descriptor) {
     assert_true(is_done);
     assert_status(flush.status, TW_OK);
     cluster_assert_sums();
-    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 int main(void) {

@@ -70,14 +70,14 @@ static void close_sale(struct sale *sale) {
             sale->sold[tag] += sell(sale->families[i], tw_str(key), 1, LIMIT, PATIENCE_MS, &verdict);
         assert_i64_equal(sale->sold[tag], LIMIT);
         assert_int_equal(verdict.final, 1);
-        for (int i = 0; i < 2; i++) assert_status(tw_flush(sale->engines[i], 20000), TW_OK);
+        for (int i = 0; i < 2; i++) assert_status(tw_flush(sale->engines[i], TEST_PATIENCE_MS), TW_OK);
         snprintf(name, sizeof name, "%s:{%u}:%s", sale->name, (unsigned)twi_key_slot_tags(TAGS)[tag], key);
         assert_i64_equal(redis_server_get(redis_cluster_server(&cluster, cluster.owners[slot_of(tag)]), name), LIMIT);
     }
     int64_t at_risk = 0;
     for (int i = 0; i < 2; i++) at_risk += test_stat_of(sale->engines[i], limit_at_risk);
     assert_i64_equal(at_risk, 0);
-    for (int i = 0; i < 2; i++) assert_status(tw_close(sale->engines[i], 10000), TW_OK);
+    for (int i = 0; i < 2; i++) assert_status(tw_close(sale->engines[i], TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: a slot that moves sells on after its move, to the unit. Method: it is sold from at each step of the move. */

@@ -104,7 +104,7 @@ static void assert_all_is_there(bool restored) {
     cluster_assert_sums();
     assert_int_equal(test_stat_of(rig.engine, restored) != 0, restored);
     assert_i64_equal(test_stat_of(rig.engine, stores_split), 0);
-    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* A counter of the slot has that value at a node which the slot moves to. */
@@ -128,7 +128,7 @@ static void await_value(size_t node, uint32_t slot, int64_t value) {
 static void begin_moves(const char *named, const uint32_t slots[3], size_t from, size_t to, size_t forgets) {
     cluster_open_engine(named, NULL);
     cluster_add_all(2);
-    assert_status(tw_flush(rig.engine, 20000), TW_OK);
+    assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
     redis_cluster_move_begin(&cluster, slots[0], to);
     cluster_move_ledgers(slots[0], from, to);
     redis_cluster_move_keys(&cluster, slots[0], to, 3);
@@ -245,7 +245,7 @@ TEST(limits_whose_source_is_killed_are_not_oversold) {
         sell_of(families, &subjects[part], 10, 30000);
         assert_i64_equal(subjects[part].sold, 20);
     }
-    for (int i = 0; i < 2; i++) assert_status(tw_flush(engines[i], 20000), TW_OK);
+    for (int i = 0; i < 2; i++) assert_status(tw_flush(engines[i], TEST_PATIENCE_MS), TW_OK);
     for (int part = 0; part < PARTS; part++) {
         snprintf(name, sizeof name, moves[part], subjects[part].tag, subjects[part].key);
         move_one(&subjects[part], name, B);
@@ -262,13 +262,13 @@ TEST(limits_whose_source_is_killed_are_not_oversold) {
         struct subject *subject = &subjects[part];
         for (int i = 0; i < 2; i++) subject->sold += sell(families[i], tw_str(subject->key), 1, LIMIT, 30000, &verdict);
         assert_i64_equal(subject->sold, LIMIT);
-        for (int i = 0; i < 2; i++) assert_status(tw_flush(engines[i], 20000), TW_OK);
+        for (int i = 0; i < 2; i++) assert_status(tw_flush(engines[i], TEST_PATIENCE_MS), TW_OK);
         snprintf(name, sizeof name, "limited:%s:%s", subject->tag, subject->key);
         assert_i64_equal(redis_server_get(redis_cluster_server(&cluster, cluster.owners[subject->slot]), name), LIMIT);
     }
     for (int i = 0; i < 2; i++) {
         assert_i64_equal(test_stat_of(engines[i], limit_at_risk), 0);
-        assert_status(tw_close(engines[i], 5000), TW_OK);
+        assert_status(tw_close(engines[i], TEST_PATIENCE_MS), TW_OK);
     }
 }
 

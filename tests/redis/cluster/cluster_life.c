@@ -30,7 +30,7 @@ static void begin_load(void) {
 static void end_load(void) {
     atomic_store(&load.stops, true);
     pthread_join(load.thread, NULL);
-    assert_status(tw_flush(rig.engine, 30000), TW_OK);
+    assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
     cluster_assert_sums();
 }
 
@@ -67,7 +67,7 @@ TEST(a_node_joins_and_leaves_while_an_engine_counts) {
     enum { FIRST = 4000, LAST = 6999 }; /* of two masters */
     cluster_open_engine("joins", NULL);
     cluster_add_all(1);
-    assert_status(tw_flush(rig.engine, 20000), TW_OK);
+    assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
     await_stat(redis_nodes, CLUSTER_MASTERS);
     int64_t descriptors = test_fd_count();
     begin_load();
@@ -76,9 +76,9 @@ TEST(a_node_joins_and_leaves_while_an_engine_counts) {
     assert_true(tags_between(FIRST, LAST) > 1);
     redis_cluster_move(&cluster, FIRST, LAST, fresh);
     await_stat(redis_nodes, CLUSTER_MASTERS + 1);
-    assert_status(tw_flush(rig.engine, 30000), TW_OK);
+    assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
     redis_cluster_move(&cluster, FIRST, LAST, 0);
-    assert_status(tw_flush(rig.engine, 30000), TW_OK);
+    assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
     redis_cluster_wait(&cluster);
     redis_cluster_remove(&cluster, fresh);
     await_stat(redis_nodes, CLUSTER_MASTERS);
@@ -90,14 +90,14 @@ TEST(a_node_joins_and_leaves_while_an_engine_counts) {
     assert_i64_equal(test_stat_of(rig.engine, stores_away), 0);
     assert_i64_equal(test_fd_count(), descriptors);
     assert_null(strstr(rig.lines.text, "Connection refused"));
-    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: a master that was restarted at another port, with its data and its id, is found there. */
 TEST(a_master_comes_back_under_another_address) {
     cluster_open_engine("elsewhere", NULL);
     cluster_add_all(1);
-    assert_status(tw_flush(rig.engine, 20000), TW_OK);
+    assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
     begin_load();
     int before = redis_cluster_server(&cluster, 1)->port;
     redis_cluster_relocate(&cluster, 1);
@@ -106,7 +106,7 @@ TEST(a_master_comes_back_under_another_address) {
     end_load();
     assert_i64_equal(test_stat_of(rig.engine, redis_nodes), CLUSTER_MASTERS);
     assert_i64_equal(test_stat_of(rig.engine, rollbacks), 0);
-    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Ends with 0 if the child has counted one for each key, over connections of its own. */
@@ -139,7 +139,7 @@ TEST(a_forked_child_counts_by_itself) {
             int status = -1;
             cluster_add_all(10);
             if (is_hosted || round != 1) /* once in the middle of it */
-                assert_status(tw_flush(rig.engine, 20000), TW_OK);
+                assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
             fflush(NULL);
             pid_t child = test_fork();
             if (child == 0) _exit(count_in_the_child());
@@ -148,11 +148,11 @@ TEST(a_forked_child_counts_by_itself) {
             for (int key = 0; key < CLUSTER_KEYS; key++) added[key]++;
         }
         cluster_add_all(1);
-        assert_status(tw_flush(rig.engine, 20000), TW_OK);
+        assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
         cluster_assert_sums();
         assert_i64_equal(test_stat_of(rig.engine, connects), CLUSTER_MASTERS);
         assert_i64_equal(test_stat_of(rig.engine, disconnects), 0);
-        assert_status(tw_close(rig.engine, 5000), TW_OK);
+        assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
     }
 }
 

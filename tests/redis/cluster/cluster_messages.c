@@ -79,12 +79,12 @@ TEST(one_engine_closes_a_window_of_all_masters) {
             assert_status(tw_add_at(family, tw_str(key), 1 + i, start_ms, NULL), TW_OK);
         }
     }
-    assert_true(test_wait(was_closed, &closed, 60000));
+    assert_true(test_wait(was_closed, &closed, TEST_PATIENCE_MS));
     assert_i64_equal(closed.flags, 0);
     assert_i64_equal(closed.sum, 3 * KEYS);
     assert_i64_equal(closed.keys, 2 * KEYS - KEYS / 3);
-    assert_true(test_wait(names_are_gone, NULL, 20000));
-    for (int i = 0; i < 2; i++) assert_status(tw_close(engines[i], 20000), TW_OK);
+    assert_true(test_wait(names_are_gone, NULL, TEST_PATIENCE_MS));
+    for (int i = 0; i < 2; i++) assert_status(tw_close(engines[i], TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(atomic_load(&closed.calls), 1);
 }
 
@@ -110,9 +110,9 @@ TEST(gauges_of_all_masters_show_the_sum) {
             assert_status(tw_add(families[i], tw_str(key), 1 + i, NULL), TW_OK);
         }
     }
-    for (int i = 0; i < 2; i++) assert_status(tw_flush(engines[i], 20000), TW_OK);
-    for (int i = 0; i < 2; i++) assert_true(test_wait(all_show, families[i], 20000));
-    for (int i = 0; i < 2; i++) assert_status(tw_close(engines[i], 20000), TW_OK);
+    for (int i = 0; i < 2; i++) assert_status(tw_flush(engines[i], TEST_PATIENCE_MS), TW_OK);
+    for (int i = 0; i < 2; i++) assert_true(test_wait(all_show, families[i], TEST_PATIENCE_MS));
+    for (int i = 0; i < 2; i++) assert_status(tw_close(engines[i], TEST_PATIENCE_MS), TW_OK);
 }
 
 /* ---- a flush ----------------------------------------------------------------------------------------------------- */
@@ -186,7 +186,7 @@ TEST(a_flush_waits_for_what_it_collects_late) {
     tw_engine *engine = NULL;
     tw_family *family = open_sketches(&engine, "late", NULL);
     visit_all(family, "ann");
-    assert_status(tw_flush(engine, 20000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_true(have_elements(NULL, "1"));
     redis_server_ask(away, "CLIENT", "KILL", "TYPE", "normal", NULL); /* this client, too */
     redis_server_pause(away);
@@ -201,7 +201,7 @@ TEST(a_flush_waits_for_what_it_collects_late) {
     assert_status(tw_flush_async(&flush, engine), TW_STARTED);
     test_sleep_ms(200); /* collected, sent to the slow one, and put aside for the one that is away */
     redis_server_resume(away);
-    assert_true(test_wait(all_answer, engine, 20000));
+    assert_true(test_wait(all_answer, engine, TEST_PATIENCE_MS));
     test_sleep_ms(100);
     bool has_all = have_elements(away, "2");
     redis_server_pause(away);
@@ -209,10 +209,10 @@ TEST(a_flush_waits_for_what_it_collects_late) {
     test_sleep_ms(300); /* the flush goes on */
     assert_true(has_all || !is_done((void *)&was_answered));
     redis_server_resume(away);
-    assert_true(test_wait(is_done, (void *)&was_answered, 20000));
+    assert_true(test_wait(is_done, (void *)&was_answered, TEST_PATIENCE_MS));
     assert_status(flush.status, TW_OK);
     assert_true(have_elements(NULL, "2"));
-    assert_status(tw_close(engine, 20000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: distinct counts that wait for a master that is away are named by on_lost when the engine closes. */
@@ -222,7 +222,7 @@ TEST(what_waits_for_a_master_is_named_at_the_close) {
     tw_engine *engine = NULL;
     tw_family *family = open_sketches(&engine, "away", &lost);
     visit_all(family, "ann");
-    assert_status(tw_flush(engine, 20000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_ask(away, "CLIENT", "KILL", "TYPE", "normal", NULL); /* this client, too */
     redis_server_pause(away);
     visit_all(family, "bob");

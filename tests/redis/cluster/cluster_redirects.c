@@ -84,7 +84,7 @@ static void assert_all_is_there(void) {
 
 static void close_engine(void) {
     assert_all_is_there();
-    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 struct sum {

@@ -25,7 +25,7 @@ static bool is_first_call_decided(const tw_options *options, tw_stats *stats) {
     assert_status(test_open(options, &engine), TW_OK);
     tw_status status = tw_acquire(open_family(engine), tw_str("k"), 1, 1000000, &verdict);
     (void)tw_stats_read(engine, stats);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     return status == TW_OK && verdict.decided_by == TW_BY_REDIS;
 }
 

@@ -85,7 +85,7 @@ TEST(a_certificate_of_another_name_is_refused) {
     tw_audit_report report;
     cluster_open_engine("refused", believe);
     cluster_add_all(1);
-    assert_true(test_wait(has_line, NULL, 20000));
+    assert_true(test_wait(has_line, NULL, TEST_PATIENCE_MS));
     assert_status(tw_flush(rig.engine, 500), TW_ERR_TIMEOUT);
     assert_true(test_stat_of(rig.engine, tls_refused) > 0);
     assert_i64_equal(test_stat_of(rig.engine, redis_nodes), 0);
@@ -108,7 +108,7 @@ TEST(one_name_verifies_all_nodes) {
     cluster_open_engine("verified", believe_under_one_name);
     for (int round = 0; round < 3; round++) {
         cluster_add_all(1);
-        assert_status(tw_flush(rig.engine, 20000), TW_OK);
+        assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
         if (round == 0) redis_cluster_move(&cluster, slot, slot, (home + 1) % CLUSTER_MASTERS);
     }
     cluster_assert_sums();
@@ -130,7 +130,7 @@ TEST(one_name_verifies_all_nodes) {
     assert_string_equal(audit(NAME, &report), "");
     assert_true(report.ledgers >= CLUSTER_TAGS);
     assert_i64_equal(test_stat_of(rig.engine, tls_refused), 0);
-    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
     redis_cluster_move(&cluster, slot, slot, home);
 }
 
@@ -151,7 +151,7 @@ static void copy_file(const char *from, const char *to) {
 TEST(a_new_authority_is_believed_at_the_next_connects) {
     cluster_open_engine("renewed", believe_under_one_name);
     cluster_add_all(1);
-    assert_status(tw_flush(rig.engine, 20000), TW_OK);
+    assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
     int64_t connects = test_stat_of(rig.engine, connects);
     struct issued files =
         authority_issue(&scene.next, "server", &(struct certificate_wish){.names = NAMES, .common_name = "renewed"});
@@ -167,11 +167,11 @@ TEST(a_new_authority_is_believed_at_the_next_connects) {
         redis_server_ask(server, "CLIENT", "KILL", "TYPE", "normal", NULL);
     }
     cluster_add_all(1);
-    assert_status(tw_flush(rig.engine, 20000), TW_OK);
+    assert_status(tw_flush(rig.engine, TEST_PATIENCE_MS), TW_OK);
     cluster_assert_sums();
     assert_i64_equal(test_stat_of(rig.engine, connects), connects + CLUSTER_MASTERS);
     assert_i64_equal(test_stat_of(rig.engine, redis_nodes), CLUSTER_MASTERS);
-    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 int main(void) {

@@ -218,7 +218,7 @@ static void check_books(void) {
     for (int i = 0; i < both; i++) assert_int_equal(atomic_load(&page.firsts[i]), 1);
     assert_true(atomic_load(&page.confirmed) <= STOCK);
     assert_i64_equal(in_redis(RESERVE, "sku"), atomic_load(&page.confirmed));
-    assert_status(tw_flush(engine, 20000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(in_redis(COUNT, "k"), atomic_load(&page.counted));
 }
 
@@ -253,7 +253,7 @@ TEST(calls_end_by_their_deadline_and_are_done_once) {
     assert_i64_equal(test_stat_of(engine, ask_unsettled), 0);
     assert_true(test_stat_of(engine, asks_settled) <= test_stat_of(engine, asks_unknown));
     check_books();
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 int main(void) {

@@ -142,7 +142,7 @@ TEST(others_who_write_into_a_wiped_slot_first_do_no_harm) {
             assert_i64_equal(test_stat_of(rig.engine, uncertain), 5 * CLUSTER_KEYS);
         else
             cluster_assert_sums();
-        assert_status(tw_close(rig.engine, 5000), TW_OK);
+        assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
         redis_server_ask(node(), "FLUSHALL", NULL);
         beside = 0;
     }

@@ -35,7 +35,7 @@ static void use_once(const char *url) {
     tw_engine *engine = quick_engine(url, NULL);
     tw_family *family = family_of(engine, "hits", TW_WINDOW_FOREVER, 0);
     assert_status(tw_add(family, tw_str("a"), 7, NULL), TW_OK);
-    assert_status(tw_close(engine, 10000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: the ledger of an engine whose close was acknowledged in full ends within minutes, its entry in the marker after
@@ -118,13 +118,13 @@ TEST(a_second_life_after_the_close_counts_nothing_twice) {
     tw_engine *engine = quick_engine(server.url, &lost);
     tw_family *family = family_of(engine, "hits", TW_WINDOW_FOREVER, 0);
     assert_status(tw_add(family, tw_str("a"), 7, NULL), TW_OK);
-    assert_status(tw_flush(engine, 10000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     number("local m = redis.call('HGETALL', 'tw:marker') for i = 1, #m, 2 do if #m[i] == 32 then "
            "redis.call('HSET', 'tw:marker', m[i], m[i + 1] - 86400000) end end "
            "redis.call('DEL', redis.call('KEYS', 'tw:ledger:*')[1]) return 1");
     assert_status(tw_add(family, tw_str("a"), 1, NULL), TW_OK);
     (void)tw_flush(engine, 20000);
-    assert_status(tw_close(engine, 10000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     assert_true(redis_server_get(&server, "hits:a") <= 8);
     redis_server_destroy(&server);
 }

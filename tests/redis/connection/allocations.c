@@ -4,7 +4,7 @@
  * inside them, once for each place in the code. What the turn has just freed is filled in the child, which must neither
  * write it nor free it again. In other tests a part of the allocations fails. Skipped under sanitizers, which define
  * the same functions.
- * Always true: each child ends by itself, with its counts unsent. Redis has each count of the parent at the end.
+ * Always true: each child ends by itself, with its counts unsent or sent. Redis has each count of the parent at the end.
  * Covers: engine/core/turn_owner.c, lose_torn() in engine/engine.c, driver_abandon() in sync/driver.c. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/children.h"
@@ -65,8 +65,9 @@ static void count_as_a_child(void) {
         (void)tw_acquire(hard, tw_str(key), 1, 100, &verdict);
         if (tw_turn(engine) != (is_shared ? TW_PENDING : TW_OK)) _exit(3);
     }
-    /* a private engine has counts, and no connection yet */
-    if (tw_close(engine, 0) != (is_shared ? TW_OK : TW_ERR_TIMEOUT)) _exit(4);
+    /* A private engine has counts, and no connection yet; between two of its turns a crowded machine gives it one. */
+    tw_status status = tw_close(engine, 0);
+    if (status != TW_OK && (is_shared || status != TW_ERR_TIMEOUT)) _exit(4);
     for (size_t i = 0; freed != NULL && i < malloc_usable_size(freed); i++)
         if (freed[i] != FREED) _exit(6);
     _exit(0);
@@ -209,7 +210,8 @@ static void fork_in_turns(bool shared) {
     print_message("# forked at %u places\n", forks);
     assert_true(forks > 50);
     delete_lists(&server);
-    assert_status(tw_close(engine, 3000), TW_OK); /* after a wipe no window is closed by one engine for 45 s */
+    assert_status(tw_close(engine, TEST_PATIENCE_MS),
+                  TW_OK); /* after a wipe no window is closed by one engine for 45 s */
     redis_server_destroy(&server);
 }
 
@@ -233,12 +235,12 @@ TEST(allocations_of_turns_fail) {
         }
         fails_of_100 = 0;
         delete_lists(&server);
-        assert_true(test_wait(is_flushed, engine, 20000));
+        assert_true(test_wait(is_flushed, engine, TEST_PATIENCE_MS));
         assert_i64_equal(sum_of(&server, "plain:k*"), ROUNDS / 4 * KEYS);
         assert_i64_equal(sum_of(&server, "plain:w*"), ROUNDS / 4 * ((KEYS + 15) / 16));
         assert_i64_equal(test_stat_of(engine, lost), 0);
         assert_i64_equal(test_stat_of(engine, uncertain), 0);
-        assert_status(tw_close(engine, 5000), TW_OK);
+        assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
         redis_server_destroy(&server);
     }
 }

@@ -107,7 +107,7 @@ static void check_rest(int64_t ms) {
 }
 
 static void end(void) {
-    assert_status(tw_close(rig.engine, 20000), TW_OK);
+    assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* ---- one descriptor ---------------------------------------------------------------------------------------------- */

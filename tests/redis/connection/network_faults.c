@@ -18,7 +18,7 @@ static void rig_open(struct rig *rig, uint32_t timeout_ms) {
 
 static void rig_close(struct rig *rig) {
     rig_check(rig, &rig->server);
-    assert_status(tw_close(rig->engine, 5000), TW_OK);
+    assert_status(tw_close(rig->engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(rig->lost.calls, 0);
     proxy_stop(rig->proxy);
     redis_server_destroy(&rig->server);
@@ -74,7 +74,7 @@ struct lane {
 
 static void lanes_add(struct lane *lanes, const char *key) {
     for (int i = 0; i < LANES; i++) assert_status(tw_add(lanes[i].family, tw_str(key), 1, NULL), TW_OK);
-    for (int i = 0; i < LANES; i++) assert_status(tw_flush(lanes[i].engine, 20000), TW_OK);
+    for (int i = 0; i < LANES; i++) assert_status(tw_flush(lanes[i].engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 static void cut_at_every_byte(enum proxy_fault fault) {
@@ -102,7 +102,7 @@ static void cut_at_every_byte(enum proxy_fault fault) {
         happened += proxy_look(lanes[i].proxy).happened[fault];
         dups += test_stat_of(lanes[i].engine, batches_dup);
         whole += test_stat_of(lanes[i].engine, lost) + test_stat_of(lanes[i].engine, uncertain);
-        assert_status(tw_close(lanes[i].engine, 5000), TW_OK);
+        assert_status(tw_close(lanes[i].engine, TEST_PATIENCE_MS), TW_OK);
         proxy_stop(lanes[i].proxy);
     }
     assert_i64_equal(whole, 0);
@@ -126,29 +126,28 @@ TEST(a_reply_cut_at_any_byte_counts_once) {
 /* ---- slow, silent, refusing -------------------------------------------------------------------------------------- */
 
 /* Goal: a reply that arrives byte by byte has one deadline for the whole of it, which the bytes do not push back
- * (fault 5). Method: a byte every 150 ms, a deadline of 600 ms. Time in which the engine's thread got no processor does
- * not count, and on a busy machine that may be three quarters of the time. So 600 ms, and the 150 ms to read once more,
- * may last 3 s. The best of three tries; a quiet machine needs one. That the deadline is kept to a tenth where turns
- * come in time, tests/sim/outage/late_turns.c shows. */
+ * (fault 5). Method: a byte every 150 ms, a deadline of 600 ms. The engine does not count the time in which its thread got
+ * no processor, so a crowded machine makes it later: the connection has to end before half of the reply has come. The
+ * best of three tries; a quiet machine needs one. That the deadline is kept to a tenth where turns come in time,
+ * tests/sim/outage/late_turns.c shows. */
+#define DRIP_MS 150
 TEST(a_dripping_reply_has_one_deadline) {
     struct rig rig;
-    int64_t best_ms = INT64_MAX;
+    int64_t best_ms = INT64_MAX, whole_ms = 0;
     rig_open(&rig, 600);
     rig_add(&rig, 1);
     rig_check(&rig, &rig.server);
     for (int i = 0; i < 3 && best_ms > 660; i++) {
-        one_fault(&rig, &(struct proxy_order){.fault = PROXY_DRIP, .at = 150});
+        one_fault(&rig, &(struct proxy_order){.fault = PROXY_DRIP, .at = DRIP_MS});
         struct proxy_seen seen = proxy_look(rig.proxy);
         int64_t lasted_ms = seen.ended_ms - seen.fault_ms;
+        whole_ms = (int64_t)seen.reply_bytes * DRIP_MS;
         assert_true(lasted_ms >= 590); /* never before the deadline */
         if (lasted_ms < best_ms) best_ms = lasted_ms;
     }
-    printf("# the best of the tries lasted %lld ms\n", (long long)best_ms);
-    if (test_is_slow())
-        test_leave_out(
-            "a sanitizer delays the end of a reply by more than late turns do: a build without one runs this");
-    else
-        assert_true(best_ms <= 3000);
+    printf("# the best of the tries lasted %lld ms, the whole reply would %lld\n", (long long)best_ms,
+           (long long)whole_ms);
+    assert_true(best_ms <= whole_ms / 2);
     rig_close(&rig);
 }
 
@@ -392,9 +391,9 @@ TEST(two_engines_under_one_identity_are_found_out) {
     proxy_cut_all(b.proxy);
     for (int i = 0; i < 3; i++) {
         assert_status(tw_add(a.family, tw_str("k"), 1, NULL), TW_OK);
-        assert_status(tw_flush(a.engine, 5000), TW_OK);
+        assert_status(tw_flush(a.engine, TEST_PATIENCE_MS), TW_OK);
         assert_status(tw_add(b.family, tw_str("k"), 10, NULL), TW_OK);
-        assert_status(tw_flush(b.engine, 5000), TW_OK);
+        assert_status(tw_flush(b.engine, TEST_PATIENCE_MS), TW_OK);
     }
     char first[200], second[200];
     snprintf(first, sizeof first, "%s", proxy_look(a.proxy).ledger);
@@ -404,13 +403,13 @@ TEST(two_engines_under_one_identity_are_found_out) {
     proxy_impersonate(b.proxy, second, first);
     for (int i = 0; i < 3; i++) {
         assert_status(tw_add(b.family, tw_str("k"), 10, NULL), TW_OK);
-        assert_status(tw_flush(b.engine, 5000), TW_OK);
+        assert_status(tw_flush(b.engine, TEST_PATIENCE_MS), TW_OK);
         assert_status(tw_add(a.family, tw_str("k"), 1, NULL), TW_OK);
-        assert_status(tw_flush(a.engine, 5000), TW_OK);
+        assert_status(tw_flush(a.engine, TEST_PATIENCE_MS), TW_OK);
     }
     assert_i64_equal(redis_server_get(&a.server, "f:k"), 66);
-    assert_status(tw_close(a.engine, 5000), TW_OK);
-    assert_status(tw_close(b.engine, 5000), TW_OK);
+    assert_status(tw_close(a.engine, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(b.engine, TEST_PATIENCE_MS), TW_OK);
     assert_true(strstr(a.lines.text, "0/15 a new instance begins") ||
                 strstr(b.lines.text, "0/15 a new instance begins"));
     proxy_stop(a.proxy), proxy_stop(b.proxy);

@@ -57,12 +57,12 @@ static void node_open(struct node *node, const char *url) {
 
 static void node_add(struct node *node, int64_t units) {
     assert_status(tw_add(node->views, tw_str("/index.html"), units, NULL), TW_OK);
-    assert_status(tw_flush(node->engine, 20000), TW_OK);
+    assert_status(tw_flush(node->engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* The engine has the replies to all that it sent: Redis shows a count before the engine's figures do. */
 static void node_heard_all(struct node *node) {
-    assert_status(tw_flush(node->engine, 20000), TW_OK);
+    assert_status(tw_flush(node->engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* The page has these words below the heading, and the engine has logged a line with the phrase and the event. */
@@ -124,7 +124,7 @@ TEST(redis_was_wiped) {
     make_user(&server);
     node_open(&a, server.url), node_open(&b, server.url), node_open(&ended, server.url);
     node_add(&a, 1000), node_add(&b, 500), node_add(&ended, 7);
-    assert_status(tw_close(ended.engine, 5000), TW_OK);
+    assert_status(tw_close(ended.engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "views:/index.html"), 1507);
     assert_string_equal(redis_server_ask(&server, "FLUSHALL", NULL), "OK");
     node_add(&a, 1), node_add(&b, 1); /* an idle engine learns of it within 30 s */
@@ -158,7 +158,7 @@ TEST(redis_came_back_empty) {
     make_user(&server);
     assert_i64_equal(redis_server_get(&server, "views:/index.html"), 0);
     assert_status(tw_add(node.views, tw_str("/index.html"), 1, NULL), TW_OK);
-    assert_true(test_wait(has_restored, &node, 30000));
+    assert_true(test_wait(has_restored, &node, TEST_PATIENCE_MS));
     wait_count(&server, 1001);
     assert_i64_equal(test_stat_of(node.engine, rollbacks), 1);
     node_lost_nothing(&node);
@@ -183,7 +183,7 @@ TEST(a_replica_was_promoted) {
     snprintf(port, sizeof port, "%d", master.port);
     redis_server_ask(&master, "CONFIG", "SET", "repl-diskless-sync-delay", "0", NULL);
     redis_server_ask(&replica, "REPLICAOF", "127.0.0.1", port, NULL);
-    assert_true(test_wait(follows, &replica, 30000));
+    assert_true(test_wait(follows, &replica, TEST_PATIENCE_MS));
     node_open(&node, proxy_url(proxy));
     node_add(&node, 10);
     wait_count(&replica, 10);
@@ -224,7 +224,7 @@ TEST(the_memory_of_redis_is_full) {
     node_add(&node, 5);
     redis_server_ask(&server, "CONFIG", "SET", "maxmemory", "1", NULL);
     assert_status(tw_add(node.views, tw_str("/index.html"), 20, NULL), TW_OK);
-    assert_true(test_wait(has_refusal, &node, 20000));
+    assert_true(test_wait(has_refusal, &node, TEST_PATIENCE_MS));
     assert_i64_equal(test_stat_of(node.engine, unsent_keys), 1);
     tw_stats stats;
     assert_status(tw_stats_read(node.engine, &stats), TW_OK);
@@ -270,7 +270,7 @@ TEST(the_memory_of_an_engine_is_full) {
     assert_i64_equal(test_stat_of(node.engine, overflow_increments), 1000);
     assert_i64_equal(test_stat_of(node.engine, increments), added + 1);
     assert_true(test_stat_of(node.engine, memory_usable_bytes) < (1 << 20) / 5);
-    assert_true(test_wait(has_warned, &node.lines, 20000));
+    assert_true(test_wait(has_warned, &node.lines, TEST_PATIENCE_MS));
     node_logged(&node, "Memory is full", "TW-E001", "counting memory:");
 }
 
@@ -318,7 +318,8 @@ TEST(a_node_died_with_leases) {
     with_login(server.url, login, sizeof login);
     pid_t child = test_fork();
     if (child == 0) sell_one(login);
-    assert_true(test_wait(has_reported, &server, 30000)); /* an engine reports once a second what it has spent */
+    assert_true(
+        test_wait(has_reported, &server, TEST_PATIENCE_MS)); /* an engine reports once a second what it has spent */
     assert_true(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
     find_instance(&server, dead.instance);
     tw_engine *engine = quick_engine(login, NULL);
@@ -329,11 +330,11 @@ TEST(a_node_died_with_leases) {
     assert_true(stranded > 0);
     assert_status(tw_acquire(dead.family, tw_str("tv"), 1, 100, &verdict), TW_DENIED);
     assert_int_equal(verdict.final, 0);
-    assert_true(test_wait(is_reclaimed, &dead, 30000)); /* refused within 5 s of its last message */
+    assert_true(test_wait(is_reclaimed, &dead, TEST_PATIENCE_MS)); /* refused within 5 s of its last message */
     assert_i64_equal(dead.units, stranded);
     assert_i64_equal(sell(dead.family, tw_str("tv"), 1, 100, 5000, &verdict), stranded);
     assert_int_equal(verdict.final, 1);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -370,14 +371,15 @@ TEST(a_node_died_right_after_a_sale) {
     with_login(server.url, login, sizeof login);
     pid_t child = test_fork();
     if (child == 0) sell_one(login);
-    assert_true(test_wait(has_sold, &server, 30000)); /* the sale is in the counter, and as a rule not yet reported */
+    assert_true(test_wait(has_sold, &server,
+                          TEST_PATIENCE_MS)); /* the sale is in the counter, and as a rule not yet reported */
     assert_true(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
     tw_engine *engine = quick_engine(login, NULL);
     found.sold = 1 + sell(hard_family(engine, "sale"), tw_str("tv"), 1, 100, 4000, &verdict);
     found.stranded = test_stat_of(engine, lease_stranded);
-    assert_true(test_wait(is_as_the_page_says, &found, 30000));
+    assert_true(test_wait(is_as_the_page_says, &found, TEST_PATIENCE_MS));
     print_message("# %lld units were not reported\n", (long long)found.units);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -396,11 +398,11 @@ TEST(counts_are_late) {
     node_add(&node, 1);
     redis_server_pause(&server);
     assert_status(tw_add(node.views, tw_str("/index.html"), 41, NULL), TW_OK);
-    assert_true(test_wait(is_away, &node, 30000));
+    assert_true(test_wait(is_away, &node, TEST_PATIENCE_MS));
     assert_true(test_stat_of(node.engine, unsent_keys) == 1 && test_stat_of(node.engine, sync_age_ms) > 0);
     assert_status(tw_add(node.views, tw_str("/index.html"), 8, NULL), TW_OK);
     redis_server_resume(&server);
-    assert_status(tw_flush(node.engine, 30000), TW_OK);
+    assert_status(tw_flush(node.engine, TEST_PATIENCE_MS), TW_OK);
     wait_count(&server, 50);
     node_heard_all(&node);
     assert_i64_equal(test_stat_of(node.engine, outage_ms), 0);

@@ -100,7 +100,7 @@ static tw_engine *count_one(tw_options *options) {
     options->memory_bytes_max = UINT64_C(8) << 20;
     assert_status(test_open(options, &engine), TW_OK);
     assert_status(tw_add(family_of(engine, "f", TW_WINDOW_FOREVER, 0), tw_str("k"), 1, NULL), TW_OK);
-    assert_status(tw_flush(engine, 20000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     return engine;
 }
 
@@ -114,7 +114,7 @@ TEST(a_password_from_the_hook_is_gone_once_it_was_sent) {
     tw_engine *engine = count_one(&options);
     assert_true(found_in_hook > 0);
     assert_int_equal(places(), 0);
-    assert_status(tw_close(engine, 10000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     assert_int_equal(places(), 0);
     redis_server_destroy(&server);
 }
@@ -132,7 +132,7 @@ TEST(a_password_of_the_url_ends_with_the_engine) {
     tw_engine *engine = count_one(&options);
     wipe(url, sizeof url);
     assert_true(places() > 0);
-    assert_status(tw_close(engine, 10000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     assert_int_equal(places(), 0);
     redis_server_destroy(&server);
 }

@@ -86,7 +86,7 @@ static void check_one(struct redis_server *server, const struct permission *perm
     }
     if (permission->counts) assert_i64_equal(redis_server_get(server, "acl:e:k"), 3 * TW_DELTA_MAX);
     permit(server, permission, true);
-    assert_true(test_wait(flushed, engine, 20000));
+    assert_true(test_wait(flushed, engine, TEST_PATIENCE_MS));
     assert_i64_equal(redis_server_get(server, "acl:e:k"), 3 * TW_DELTA_MAX);
     assert_i64_equal(atoll(redis_server_ask(server, "EVAL",
                                             "local n = 0 for _, p in ipairs({'acl:h:*', 'acl:f:*'}) do "
@@ -95,7 +95,7 @@ static void check_one(struct redis_server *server, const struct permission *perm
                                             "0", "27021597764222976", NULL)),
                      2);
     assert_i64_equal(test_stat_of(engine, lost) + test_stat_of(engine, uncertain), 0);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     if (permission->says) assert_non_null(strstr(lines.text, permission->says));
     assert_null(strstr(lines.text, "pw"));
 }
@@ -131,19 +131,19 @@ TEST(what_a_dup_cannot_read_is_not_counted_again) {
     assert_status(test_open(&options, &engine), TW_OK);
     tw_family *family = family_of(engine, "e", TW_WINDOW_FOREVER, 0);
     assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_pause(&server);
     assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
     test_sleep_ms(1500); /* sent, given up, sent again on other connections: all copies wait in the server's sockets */
     redis_server_resume(&server);
     permit(&server, &(struct permission){.command = "get"}, false);
-    assert_status(tw_flush(engine, 10000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     permit(&server, &(struct permission){.command = "get"}, true);
     test_sleep_ms(300); /* what is sent again would be counted by now */
-    assert_status(tw_flush(engine, 10000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "acl:e:k"), 11);
     assert_i64_equal(test_stat_of(engine, poison_keys), 0);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -407,10 +407,10 @@ TEST(closing_by_one_needs_what_the_manual_names) {
             tw_family *family = family_closed_once(engines[i], &closed);
             assert_status(tw_add_at(family, tw_str(i == 0 ? "a" : "b"), 2, start_ms, NULL), TW_OK);
         }
-        assert_true(test_wait(was_closed, &closed, 60000));
+        assert_true(test_wait(was_closed, &closed, TEST_PATIENCE_MS));
         assert_i64_equal(atomic_load(&closed.flags), permitted ? 0 : TW_CLOSED_LOCAL);
         if (permitted) assert_i64_equal(atomic_load(&closed.sum), 4);
-        for (int i = 0; i < 2; i++) assert_status(tw_close(engines[i], 10000), TW_OK);
+        for (int i = 0; i < 2; i++) assert_status(tw_close(engines[i], TEST_PATIENCE_MS), TW_OK);
         const char *line = strstr(lines.text, "refuses the choice of one engine to close a window");
         assert_true((line == NULL) == (permitted == 1));
         if (line != NULL) assert_null(strstr(line + 1, "refuses the choice of one engine"));

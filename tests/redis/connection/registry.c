@@ -37,10 +37,10 @@ TEST(engines_learn_how_many_they_are) {
     assert_true(learns_of(b, 3, 4000));
     assert_string_equal(redis_server_ask(&server, "ZCARD", "tw:live", NULL), "3");
     assert_true(atoll(redis_server_ask(&server, "PTTL", "tw:live", NULL)) > 30000);
-    assert_status(tw_close(a, 5000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
     assert_true(learns_of(b, 2, 4000)); /* long before its heartbeat is too old: it has left */
-    assert_status(tw_close(b, 5000), TW_OK);
-    assert_status(tw_close(c, 5000), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(c, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -59,7 +59,7 @@ TEST(a_killed_engine_is_counted_no_more) {
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
     assert_true(learns_of(engine, 1, 8000));
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -85,7 +85,7 @@ TEST(a_registry_that_cannot_be_written_harms_nothing) {
     }
     assert_i64_equal(test_stat_of(engine, live_engines), 0);
     assert_i64_equal(test_stat_of(engine, disconnects), 0);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     const char *line = strstr(lines.text, "registry of live engines");
     assert_non_null(line);
     assert_null(strstr(line + 1, "registry of live engines"));

@@ -54,7 +54,7 @@ static void begin(const char *name, uint32_t wait_replicas) {
 }
 
 static void end(void) {
-    assert_status(tw_close(scene.engine, 5000), TW_OK);
+    assert_status(tw_close(scene.engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* A load for that time, or (`until`) until that is true. */
@@ -100,11 +100,11 @@ TEST(a_failover_with_a_replica_in_sync_is_exact) {
     tw_audit_options audit;
     tw_audit_report report;
     begin("synced", 1);
-    assert_status(tw_flush(scene.engine, 20000), TW_OK);
+    assert_status(tw_flush(scene.engine, TEST_PATIENCE_MS), TW_OK);
     assert_status(tw_acquire(scene.strict, tw_str("k"), 1, 3, NULL), TW_OK);
     for (uint64_t round = 0; round < rounds(); round++) {
         fail_over_under_load();
-        assert_status(tw_flush(scene.engine, 20000), TW_OK);
+        assert_status(tw_flush(scene.engine, TEST_PATIENCE_MS), TW_OK);
         assert_i64_equal(in_redis("synced:*"), scene.added);
     }
     assert_i64_equal(test_stat_of(scene.engine, lost), 0);
@@ -126,7 +126,7 @@ TEST(what_a_failover_loses_is_made_good_or_reported) {
     begin("behind", 0);
     for (uint64_t round = 0; round < rounds(); round++) {
         fail_over_under_load();
-        assert_status(tw_flush(scene.engine, 20000), TW_OK);
+        assert_status(tw_flush(scene.engine, TEST_PATIENCE_MS), TW_OK);
         int64_t uncertain = test_stat_of(scene.engine, uncertain);
         int64_t missing = scene.added - in_redis("behind:*") - test_stat_of(scene.engine, lost);
         assert_true(missing >= -uncertain && missing <= uncertain);
@@ -162,7 +162,7 @@ TEST(a_host_driven_engine_finds_the_master) {
     }
     assert_i64_equal(redis_server_get(&stage.data[stage.master], "driven:k"), 7);
     assert_true(turns < 500);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 static bool has_line(void *ctx) {
@@ -172,7 +172,7 @@ static bool has_line(void *ctx) {
 
 /* A line comes, and no other one. */
 static void assert_one_line(struct log_lines *lines) {
-    assert_true(test_wait(has_line, lines, 20000));
+    assert_true(test_wait(has_line, lines, TEST_PATIENCE_MS));
     test_sleep_ms(300); /* some rounds of questions */
     assert_int_equal(atomic_load(&lines->count), 1);
 }

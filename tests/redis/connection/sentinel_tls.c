@@ -74,10 +74,10 @@ TEST(the_master_is_found_and_counted_in_over_tls) {
     tw_engine *engine = open_with(scene.authority.ca_file, &lines);
     tw_family *family = family_of(engine, "f", TW_WINDOW_FOREVER, 0);
     for (int i = 0; i < 1000; i++) assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
-    assert_status(tw_flush(engine, 20000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&scene.master, "f:k"), 1000);
     assert_i64_equal(test_stat_of(engine, tls_refused), 0);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: a sentinel that cannot be verified is not trusted: nothing reaches a server that it could name. */

@@ -28,7 +28,7 @@ static struct log_lines lines_of(struct redis_server *server, bool takes_writes)
     for (int i = 0; i < 3; i++) {
         assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
         assert_status(tw_flush(engine, takes_writes ? 10000 : 300), takes_writes ? TW_OK : TW_ERR_TIMEOUT);
-        if (takes_writes) assert_true(test_wait(is_connected, engine, 10000));
+        if (takes_writes) assert_true(test_wait(is_connected, engine, TEST_PATIENCE_MS));
         redis_server_ask(server, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes", NULL);
     }
     (void)tw_close(engine, takes_writes ? 5000 : 0);
@@ -97,7 +97,7 @@ TEST(what_is_refused_is_one_line_an_outage) {
         assert_true(atomic_load(&lines.count) > 0);
         assert_int_equal(count_of(lines.text, "refuses the login"), outage); /* no data is sent. The next try is far */
         redis_server_ask(&server, "ACL", "SETUSER", "tally", "resetpass", ">pw", NULL);
-        assert_status(tw_flush(engine, 10000), TW_OK);
+        assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
         redis_server_ask(&server, "ACL", "SETUSER", "tally", "resetpass", ">right", NULL);
         redis_server_ask(&server, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes", NULL);
     }
@@ -115,7 +115,7 @@ TEST(what_a_policy_of_a_while_ago_evicted_is_not_restored) {
     tw_engine *engine = quick_engine(one.url, NULL);
     tw_family *family = family_of(engine, "hits", TW_WINDOW_FOREVER, 0);
     assert_status(tw_add(family, tw_str("a"), 7, NULL), TW_OK);
-    assert_status(tw_flush(engine, 10000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_ask(&one, "EVAL",
                      "for i = 1, 200 do redis.call('SET', 'junk' .. i, string.rep('x', 10000), 'EX', 60) end return 1",
                      "0", NULL);
@@ -138,7 +138,7 @@ TEST(what_a_policy_of_a_while_ago_evicted_is_not_restored) {
     (void)tw_flush(engine, 20000);
     assert_true(test_stat_of(engine, uncertain) >= 7);
     assert_true(redis_server_get(&one, "hits:a") <= 8);
-    assert_status(tw_close(engine, 10000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&one);
 }
 

@@ -76,14 +76,14 @@ static void scene_add(struct scene *scene, int64_t delta) {
 }
 
 static void scene_check(struct scene *scene) {
-    assert_status(tw_flush(scene->engine, 20000), TW_OK);
+    assert_status(tw_flush(scene->engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&scene->server, "f:k"), scene->added);
     assert_i64_equal(test_stat_of(scene->engine, lost), 0);
     assert_i64_equal(test_stat_of(scene->engine, uncertain), 0);
 }
 
 static void scene_close(struct scene *scene) {
-    assert_status(tw_close(scene->engine, 5000), TW_OK);
+    assert_status(tw_close(scene->engine, TEST_PATIENCE_MS), TW_OK);
     scene->engine = NULL;
 }
 
@@ -431,7 +431,7 @@ TEST(a_forked_child_counts_over_a_connection_of_its_own) {
     scene_open(&scene, &options);
     for (int i = 0; i < 5; i++) {
         scene_add(&scene, 10);
-        if (i % 2) assert_status(tw_flush(scene.engine, 20000), TW_OK);
+        if (i % 2) assert_status(tw_flush(scene.engine, TEST_PATIENCE_MS), TW_OK);
         pid_t child = test_fork();
         if (child == 0) {
             alarm(20);

@@ -24,7 +24,7 @@ TEST(one_engine_sells_exactly_the_limit) {
     assert_int_equal(verdict.final, 1);
     assert_int_equal(verdict.decided_by, TW_BY_LEASE);
     assert_i64_equal(verdict.remaining, 0);
-    assert_status(tw_close(engine, 2000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "sale:tv"), 100);
     redis_server_destroy(&server);
 }
@@ -48,7 +48,7 @@ TEST(what_others_hold_idle_is_called_back) {
     sold += sell(families[0], KEY, 1, LIMIT, 10000, &verdict);
     assert_i64_equal(sold, LIMIT);
     assert_int_equal(verdict.final, 1);
-    for (int i = 0; i < ENGINES; i++) assert_status(tw_close(engines[i], 2000), TW_OK);
+    for (int i = 0; i < ENGINES; i++) assert_status(tw_close(engines[i], TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "sale:tv"), LIMIT);
     redis_server_destroy(&server);
 }
@@ -69,8 +69,8 @@ TEST(after_flushall_no_unit_is_sold_twice) {
     assert_i64_equal(sold, 100);
     assert_int_equal(verdict.final, 1);
     assert_i64_equal(test_stat_of(a, limit_at_risk) + test_stat_of(b, limit_at_risk), 0);
-    assert_status(tw_close(a, 2000), TW_OK);
-    assert_status(tw_close(b, 2000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -92,8 +92,8 @@ TEST(after_a_rollback_no_unit_is_sold_twice) {
     sold += sell(sale_a, KEY, 1, 200, 15000, &verdict);
     assert_i64_equal(sold, 200);
     assert_i64_equal(test_stat_of(a, limit_at_risk) + test_stat_of(b, limit_at_risk), 0);
-    assert_status(tw_close(a, 2000), TW_OK);
-    assert_status(tw_close(b, 2000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -119,12 +119,12 @@ TEST(units_at_risk_are_reported_exactly) {
     redis_server_ask(&server, "HSET", "tw:leases", "to", "0", "from", "0", NULL);
     assert_i64_equal(sell(sale_b, KEY, 1, 100, 5000, &verdict), 100);
     proxy_manner(proxy, PROXY_OPEN);
-    assert_true(test_wait(risk_is_seen, a, 15000));
+    assert_true(test_wait(risk_is_seen, a, TEST_PATIENCE_MS));
     /* All units that A had, spent or in its lease. */
     int64_t risk = test_stat_of(a, limit_at_risk), in_hand = sell(sale_a, KEY, 1, 100, 0, &verdict);
     assert_true(risk >= 30 + in_hand && risk <= 100);
-    assert_status(tw_close(a, 2000), TW_OK);
-    assert_status(tw_close(b, 2000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
     const char *total = redis_server_ask(&server, "HGET", "tw:lease:sale:tv", "t", NULL);
     assert_i64_equal(atoi(total), 130 + in_hand);
     proxy_stop(proxy);
@@ -152,8 +152,8 @@ TEST(late_copies_and_lost_replies_change_nothing) {
     sold += sell(sale_b, KEY, 1, 300, 10000, &verdict);
     sold += sell(sale_a, KEY, 1, 300, 10000, &verdict);
     assert_i64_equal(sold, 300);
-    assert_status(tw_close(a, 5000), TW_OK);
-    assert_status(tw_close(b, 2000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "sale:tv"), 300);
     proxy_stop(proxy);
     redis_server_destroy(&server);
@@ -192,8 +192,8 @@ TEST(forgotten_scripts_change_nothing) {
     assert_i64_equal(test_stat_of(a, disconnects) + test_stat_of(b, disconnects), 0);
     if (redis_server_is_at_least(6, 2))
         assert_non_null(strstr(redis_server_ask(&server, "INFO", "errorstats", NULL), "errorstat_NOSCRIPT"));
-    assert_status(tw_close(a, 2000), TW_OK);
-    assert_status(tw_close(b, 2000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "sale:tv"), LIMIT);
     for (int i = 0; i < KEYS; i++) {
         char name[16];
@@ -221,8 +221,8 @@ TEST(a_limit_is_raised_and_lowered_while_leased) {
     assert_int_equal(verdict.final, 1);
     sold += sell(sale_a, KEY, 1, 200, 5000, &verdict);
     assert_i64_equal(sold, 200);
-    assert_status(tw_close(a, 2000), TW_OK);
-    assert_status(tw_close(b, 2000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -250,8 +250,8 @@ TEST(every_n_has_its_answer) {
     assert_int_equal(verdict.final, 1);
     assert_status(buy(sale_a, tw_str("huge"), TW_DELTA_MAX, TW_DELTA_MAX, 5000, &verdict), TW_OK);
     assert_status(buy(sale_a, tw_str("huge"), 1, TW_DELTA_MAX, 5000, &verdict), TW_DENIED);
-    assert_status(tw_close(a, 2000), TW_OK);
-    assert_status(tw_close(b, 2000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -265,14 +265,14 @@ TEST(a_warm_lease_sells_at_once_and_is_returned_at_close) {
     tw_verdict verdict;
     assert_status(tw_lease_warm(soft, KEY, 10), TW_ERR_MODE);
     assert_status(tw_lease_warm(sale_a, KEY, 400), TW_OK);
-    assert_status(tw_ready(a, 20000), TW_OK);
+    assert_status(tw_ready(a, TEST_PATIENCE_MS), TW_OK);
     assert_status(tw_acquire(sale_a, KEY, 1, 400, &verdict), TW_OK);
     assert_int_equal(verdict.decided_by, TW_BY_LEASE);
-    assert_status(tw_close(a, 2000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
     assert_string_equal(redis_server_ask(&server, "HGET", "tw:lease:sale:tv", "t", NULL), "1");
     assert_i64_equal(sell(sale_b, KEY, 1, 400, 5000, &verdict), 399);
     assert_int_equal(verdict.final, 1);
-    assert_status(tw_close(b, 2000), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -294,7 +294,7 @@ TEST(an_outage_is_answered_as_the_family_says) {
     assert_i64_equal(sell_some(closed, KEY, 5, 100, 5000), 5);
     proxy_manner(proxy, PROXY_REFUSE);
     proxy_cut_all(proxy);
-    assert_true(test_wait(is_away, engine, 5000));
+    assert_true(test_wait(is_away, engine, TEST_PATIENCE_MS));
     assert_status(tw_acquire(closed, KEY, 1, 100, &verdict), TW_DENIED);
     int64_t more = sell(local, KEY, 1, 100, 50, &verdict);
     assert_true(more >= 1 && more < 95);
@@ -304,7 +304,7 @@ TEST(an_outage_is_answered_as_the_family_says) {
     assert_i64_equal(sell(closed, KEY, 1, 100, 10000, &verdict), 95);
     assert_i64_equal(more + sell(local, KEY, 1, 100, 5000, &verdict), 95);
     assert_int_equal(verdict.final, 1);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     proxy_stop(proxy);
     redis_server_destroy(&server);
 }
@@ -339,8 +339,8 @@ TEST(windows_roll_over_while_units_are_leased) {
     }
     for (int i = 0; i < WINDOWS; i++) assert_true(sold[i] <= LIMIT);
     assert_true(whole_windows(sold, WINDOWS, LIMIT) >= 2);
-    assert_status(tw_close(a, 2000), TW_OK);
-    assert_status(tw_close(b, 2000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -371,7 +371,7 @@ TEST(clock_steps_sell_nothing_twice) {
     sold += sell(family, KEY, 1, 120, 5000, &verdict);
     assert_i64_equal(sold, 120);
     assert_int_equal(verdict.final, 1);
-    assert_status(tw_close(engine, 2000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -430,7 +430,7 @@ TEST(without_force_no_mistake_frees_a_unit) {
     assert_status(tw_lease_reclaim(family, "ffffffffffffffffffffffffffffffff", &freed), TW_ERR_UNKNOWN_TOKEN);
     assert_non_null(strstr(tw_error_text(), dead));
     assert_status(tw_lease_reclaim(hard_family(engine, "none"), dead, &freed), TW_ERR_UNKNOWN_TOKEN);
-    assert_status(tw_close(engine, 2000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -470,8 +470,8 @@ TEST(stranded_units_are_freed_by_hand_and_refunds_are_sold_again) {
     for (until_ms = test_mono_ms() + 5000; sold < 5 && test_mono_ms() < until_ms; test_sleep_ms(2))
         sold += tw_acquire(sale_b, KEY, 1, 100, &verdict) == TW_OK;
     assert_i64_equal(sold, 5);
-    assert_status(tw_close(a, 2000), TW_OK);
-    assert_status(tw_close(b, 2000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "sale:tv"), 90);
     redis_server_destroy(&server);
 }
@@ -501,7 +501,7 @@ TEST(nobody_waits_for_what_is_sold_out) {
     wait_in_vain(sale_b);
     test_sleep_ms(1100); /* the engines report what they have spent once a second */
     assert_status(tw_refund(sale_a, KEY, 1, 0), TW_OK);
-    assert_status(tw_flush(a, 10000), TW_OK);
+    assert_status(tw_flush(a, TEST_PATIENCE_MS), TW_OK);
     assert_status(tw_acquire_wait(sale_b, KEY, 1, 100, LONG_MS, &verdict), TW_OK);
     wait_in_vain(sale_b);
     for (int window = 0; window < 2; window++) {
@@ -511,8 +511,8 @@ TEST(nobody_waits_for_what_is_sold_out) {
         assert_true(verdict.window_start_ms > start_ms);
         assert_status(tw_refund(short_a, KEY, 1, verdict.window_start_ms), TW_OK);
     }
-    assert_status(tw_close(a, 2000), TW_OK);
-    assert_status(tw_close(b, 2000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -531,12 +531,12 @@ TEST(a_closed_family_gives_its_units_back) {
     tw_family *stock = hard_family(engine, "stock"), *of_other = hard_family(other, "stock");
     assert_status(buy(stock, tw_str("tv"), 1, 1000, 20000, &verdict), TW_OK);
     assert_status(buy(stock, tw_str("radio"), 1, 1000, 20000, &verdict), TW_OK);
-    assert_status(tw_flush(engine, 20000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_status(tw_family_close(stock), TW_OK);
     assert_i64_equal(sell(of_other, tw_str("tv"), 1, 1000, 20000, &verdict), 999);
     assert_i64_equal(sell(of_other, tw_str("radio"), 1, 1000, 20000, &verdict), 999);
-    assert_status(tw_close(engine, 5000), TW_OK);
-    assert_status(tw_close(other, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(other, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -552,7 +552,7 @@ TEST(a_family_closed_without_redis_delays_no_close) {
         tw_engine *engine = quick_engine(server.url, NULL);
         tw_family *stock = hard_family(engine, "stock");
         assert_status(buy(stock, tw_str(key), 1, 1000, 20000, &verdict), TW_OK);
-        assert_status(tw_flush(engine, 20000), TW_OK);
+        assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
         redis_server_kill(&server);
         assert_status(tw_family_close(stock), TW_OK);
         test_sleep_ms(100); /* turns in which the engine notices the loss */
@@ -562,7 +562,7 @@ TEST(a_family_closed_without_redis_delays_no_close) {
     }
     tw_engine *other = quick_engine(server.url, NULL);
     assert_i64_equal(sell(hard_family(other, "stock"), tw_str("radio"), 1, 1000, 20000, &verdict), 999);
-    assert_status(tw_close(other, 5000), TW_OK);
+    assert_status(tw_close(other, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 

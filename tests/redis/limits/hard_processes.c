@@ -148,17 +148,17 @@ TEST(processes_buy_exactly_the_limit_through_restarts_and_lost_replies) {
     test_sleep_ms(1600); /* the epoch is open, the sale continues */
     proxy_chance(proxy, PROXY_DROP_REPLY, 300);
     int64_t some = limit / 4;
-    assert_true(test_wait(is_sold_out, &some, 20000));
+    assert_true(test_wait(is_sold_out, &some, TEST_PATIENCE_MS));
     redis_server_kill(&server);
     test_sleep_ms(200); /* buyers meet a Redis that is gone */
     redis_server_restart(&server);
     some = limit * 3 / 4;
-    assert_true(test_wait(is_sold_out, &some, 30000));
+    assert_true(test_wait(is_sold_out, &some, TEST_PATIENCE_MS));
     assert_true(admitted() <= limit);
     proxy_chance(proxy, PROXY_PASS, 0);
     int64_t calm_ms = test_mono_ms();
-    assert_true(test_wait(is_sold_out, &limit, 20000));
-    assert_true(test_wait(all_are_told, &tellers, 20000));
+    assert_true(test_wait(is_sold_out, &limit, TEST_PATIENCE_MS));
+    assert_true(test_wait(all_are_told, &tellers, TEST_PATIENCE_MS));
     print_message("# %lld tries; the last unit sold %lld ms after the last fault\n",
                   (long long)atomic_load(&page->tried), (long long)(atomic_load(&page->last_sold_ms) - calm_ms));
     end_crowd(processes, -1);
@@ -206,9 +206,9 @@ TEST(a_process_that_is_killed_strands_at_most_its_lease) {
     redis_server_start(&server, NULL);
     open_the_doors(3, server.url);
     int64_t some = 150;
-    assert_true(test_wait(is_sold_out, &some, 20000));
+    assert_true(test_wait(is_sold_out, &some, TEST_PATIENCE_MS));
     kill(children[dead], SIGKILL);
-    assert_true(test_wait(is_stuck, NULL, 40000));
+    assert_true(test_wait(is_stuck, NULL, TEST_PATIENCE_MS));
     /* They look once a second, and whom they have not heard of for five seconds counts as gone. */
     if (!test_wait(is_seen, &dead, 20000))
         fail_msg("%lld units are missing, %lld are seen to be stranded", (long long)missing_with(dead),

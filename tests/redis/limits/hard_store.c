@@ -95,7 +95,7 @@ static void close_world(struct world *world, int64_t sold) {
     for (int i = 0; i < 2; i++) at_risk += test_stat_of(world->shops[i].engine, limit_at_risk);
     assert_i64_equal(sold, LIMIT);
     assert_i64_equal(at_risk, 0);
-    for (int i = 0; i < 2; i++) assert_status(tw_close(world->shops[i].engine, 5000), TW_OK);
+    for (int i = 0; i < 2; i++) assert_status(tw_close(world->shops[i].engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&world->one);
     redis_server_destroy(&world->two);
 }

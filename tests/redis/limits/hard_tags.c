@@ -57,13 +57,13 @@ static void close_both(struct redis_server *server, tw_engine **engines, tw_fami
         assert_i64_equal(all, LIMIT);
         assert_int_equal(verdict.final, 1);
         snprintf(name, sizeof name, "{%u}:sale:%s", twi_key_slot_tags(TAGS)[group], key);
-        for (int i = 0; i < 2; i++) assert_status(tw_flush(engines[i], 5000), TW_OK);
+        for (int i = 0; i < 2; i++) assert_status(tw_flush(engines[i], TEST_PATIENCE_MS), TW_OK);
         assert_i64_equal(redis_server_get(server, name), LIMIT);
     }
     int64_t at_risk = 0;
     for (int i = 0; i < 2; i++) at_risk += test_stat_of(engines[i], limit_at_risk);
     assert_i64_equal(at_risk, 0);
-    for (int i = 0; i < 2; i++) assert_status(tw_close(engines[i], 5000), TW_OK);
+    for (int i = 0; i < 2; i++) assert_status(tw_close(engines[i], TEST_PATIENCE_MS), TW_OK);
     for (uint32_t group = 0; group < TAGS; group++) /* both have left, everywhere */
         assert_string_equal(ask_tagged(server, "HGET", "tw:leases:", group, "n"), "0");
     redis_server_destroy(server);

@@ -203,7 +203,7 @@ static bool is_granted(void *ctx) {
 /* Runs turns until it is true. */
 static void await(struct scene *scene, bool (*is_true)(void *ctx), void *ctx) {
     struct wish wish = {scene, is_true, ctx};
-    assert_true(test_wait(is_granted, &wish, 60000));
+    assert_true(test_wait(is_granted, &wish, TEST_PATIENCE_MS));
 }
 
 /* ---- what is there before a cell is played ----------------------------------------------------------------------- */
@@ -260,7 +260,7 @@ static void share_a_bucket(struct scene *scene, const struct cell *cell) {
     tw_family *others;
     assert_status(open_cell(other, cell, &others), TW_OK);
     assert_status(tw_acquire(others, tw_str("k"), OTHERS, LIMIT, NULL), TW_OK);
-    assert_status(tw_close(other, 60000), TW_OK);
+    assert_status(tw_close(other, TEST_PATIENCE_MS), TW_OK);
     assert_status(tw_acquire(family_in(scene->waits, cell), tw_str("k"), OWN, LIMIT, NULL), TW_OK);
 }
 
@@ -282,7 +282,7 @@ static void share_a_key(void *ctx, const struct cell *cell, const char *answer) 
     assert_status(tw_add(others, tw_str("k"), OTHERS, NULL), TW_OK);
     assert_status(tw_acquire(own, tw_str("k"), OWN, LIMIT, NULL), TW_OK);
     if (cell->mode == TW_LIMIT_STRICT)
-        assert_status(tw_flush(scene->waits, 60000), TW_OK); /* and the reply to its request is known */
+        assert_status(tw_flush(scene->waits, TEST_PATIENCE_MS), TW_OK); /* and the reply to its request is known */
     await(scene, cell->mode == TW_LIMIT_STRICT ? knows_all : is_within_a_bound, own);
 }
 

@@ -140,7 +140,7 @@ TEST(what_a_killed_process_held_is_sold_by_others) {
         sold = page->sold[tag] + sell(family, tw_str(key), 1, LIMIT, PATIENCE_MS, &verdict);
         assert_i64_equal(sold, LIMIT);
     }
-    assert_status(tw_close(engine, 10000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     munmap(page, sizeof *page);
 }
 
@@ -221,7 +221,7 @@ TEST(a_slot_on_its_way_holds_up_only_itself) {
     assert_status(tw_lease_reclaim(family, dead, &units), TW_OK);
     assert_i64_equal(units, HELD);
     assert_free("moves");
-    assert_status(tw_close(engine, 10000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: a master is unreachable. What the others have is freed, and the call says how much it has not seen. When the
@@ -243,7 +243,7 @@ TEST(a_master_that_is_away_keeps_only_its_own) {
     assert_status(tw_lease_reclaim(family, dead, &units), TW_OK);
     assert_i64_equal(units, (TAGS - there) * HELD);
     assert_free("away");
-    assert_status(tw_close(engine, 10000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: one master refuses to free, and another one is unreachable. What the third has is freed, and the call says
@@ -266,12 +266,12 @@ TEST(what_was_found_and_not_freed_is_said) {
     redis_server_restart(redis_cluster_server(&cluster, AWAY));
     redis_cluster_wait(&cluster);
     allow_scripts(REFUSES, true);
-    assert_status(tw_close(engine, 10000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     family = open_sale("refused", &engine); /* the previous one leaves that master alone for a while */
     assert_status(tw_lease_reclaim(family, dead, &units), TW_OK);
     assert_i64_equal(first + units, TAGS * HELD);
     assert_free("refused");
-    assert_status(tw_close(engine, 10000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: the one store that has just heard of an engine does not say so. It knows the engine and refuses the request.
@@ -291,7 +291,7 @@ TEST(a_store_that_does_not_say_whether_it_lives_keeps_all) {
     assert_i64_equal(units, 0);
     assert_says("nothing was freed: 1 of the stores");
     allow_scripts(cluster.owners[slot_of(TAG)], true);
-    assert_status(tw_close(engine, 10000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     family = open_sale("silent", &engine);
     assert_status(tw_lease_reclaim(family, dead, &units), TW_DENIED);
     assert_i64_equal(units, 0);
@@ -299,7 +299,7 @@ TEST(a_store_that_does_not_say_whether_it_lives_keeps_all) {
     assert_status(tw_lease_reclaim(family, dead, &units), TW_OK);
     assert_i64_equal(units, TAGS * HELD);
     assert_free("silent");
-    assert_status(tw_close(engine, 10000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: an instance that has no lease, and a family that has none, are errors that say so, with and without looking
@@ -317,12 +317,12 @@ TEST(who_has_no_lease_is_unknown) {
     assert_status(tw_lease_reclaim(family, nobody, &units), TW_ERR_UNKNOWN_TOKEN);
     assert_status(tw_lease_stranded(family, dead, &units), TW_OK);
     assert_i64_equal(units, TAGS * HELD);
-    assert_status(tw_close(engine, 10000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     family = open_sale("unknown", &engine);
     assert_status(tw_lease_reclaim(family, dead, &units), TW_ERR_UNKNOWN_TOKEN);
     assert_says("Redis has no lease of family \"unknown\"");
     assert_i64_equal(units, 0);
-    assert_status(tw_close(engine, 10000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 int main(void) {

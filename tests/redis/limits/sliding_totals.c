@@ -91,7 +91,7 @@ static void begin(struct world *world, int64_t before_end_ms) {
 }
 
 static void end(struct world *world) {
-    for (int node = 0; node < NODES; node++) assert_status(tw_close(world->engines[node], 5000), TW_OK);
+    for (int node = 0; node < NODES; node++) assert_status(tw_close(world->engines[node], TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&world->server);
 }
 
@@ -184,7 +184,7 @@ TEST(an_engine_that_begins_anew_learns_of_the_window_before) {
     steps(&world, 5 * INTERVAL_MS / 10);
     fake_clock_advance_ms(&world.clock, TW_HOUR / 4);
     assert_they_agree(&world);
-    assert_status(tw_close(world.engines[1], 5000), TW_OK);
+    assert_status(tw_close(world.engines[1], TEST_PATIENCE_MS), TW_OK);
     world.engines[1] = NULL;
     open_node(&world, 1);
     await_all_live(&world);

@@ -108,7 +108,7 @@ static struct outcome run(int64_t limit, bool alone) {
         callers[i].bounds = malloc(SAMPLES_MAX * sizeof(int64_t));
         assert_true(callers[i].errors != NULL && callers[i].bounds != NULL);
     }
-    if (!alone) assert_true(test_wait(all_are_known, callers, 8000));
+    if (!alone) assert_true(test_wait(all_are_known, callers, TEST_PATIENCE_MS));
     for (int i = 0; i < ENGINES; i++) pthread_create(&callers[i].thread, NULL, call_on, &callers[i]);
     for (int i = 0; i < ENGINES; i++) pthread_join(callers[i].thread, NULL);
     for (int i = 1; i < ENGINES; i++) {
@@ -124,7 +124,7 @@ static struct outcome run(int64_t limit, bool alone) {
     outcome.error = median(callers[0].errors, count);
     outcome.bound = median(callers[0].bounds, count);
     for (int i = 0; i < ENGINES; i++) {
-        assert_status(tw_close(callers[i].engine, 5000), TW_OK);
+        assert_status(tw_close(callers[i].engine, TEST_PATIENCE_MS), TW_OK);
         free(callers[i].errors);
         free(callers[i].bounds);
     }
@@ -212,14 +212,14 @@ TEST(the_overshoot_is_measured_by_the_total_of_all) {
         passed = pass_limit(&near, &other, tw_str(key));
     }
     assert_true(passed);
-    assert_true(test_wait(is_overshot, &near, 60000));
+    assert_true(test_wait(is_overshot, &near, TEST_PATIENCE_MS));
     assert_status(tw_metrics_write(near.engine, TW_METRICS_OPENMETRICS, write_text, &near), TW_OK);
     snprintf(line, sizeof line, "tallywheel_family_limit_overshoot_ratio_sum{family=\"f\"} 0.060000\n");
     assert_non_null(strstr(near.text, line));
     assert_i64_equal(test_stat_of(near.engine, limit_overshot), 1);
     assert_i64_equal(test_stat_of(other.engine, limit_measured), 0);
-    assert_status(tw_close(near.engine, 5000), TW_OK);
-    assert_status(tw_close(other.engine, 5000), TW_OK);
+    assert_status(tw_close(near.engine, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(other.engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 

@@ -80,7 +80,7 @@ static void live(struct run *run) {
     }
     assert_status(test_open(&options, &engine), TW_OK);
     run->family = family_of(engine, "s", TW_WINDOW_ALIGNED, LONG_WINDOW_MS);
-    if (run->start == READY) assert_status(tw_ready(engine, 20000), TW_OK);
+    if (run->start == READY) assert_status(tw_ready(engine, TEST_PATIENCE_MS), TW_OK);
     if (run->start >= RUSH) {
         while (test_stat_of(engine, live_engines) < run->processes) usleep(5000);
         usleep(2000000); /* every engine has seen the others for some sync intervals */

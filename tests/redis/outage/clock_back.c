@@ -98,7 +98,7 @@ TEST(a_dead_hold_makes_room) {
     assert_true(test_wait(is_admitted, family, 10 * LIFE_MS));
     test_sleep_ms(2 * LIFE_MS);
     assert_status(tw_hold(family, tw_str("a"), 1, NULL), TW_DENIED);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -117,10 +117,10 @@ TEST(a_dead_part_of_a_gauge_ends) {
     tw_engine *engine = quick_engine(server.url, NULL);
     tw_family *gauge = gauge_of(engine);
     assert_status(tw_add(gauge, tw_str("k"), 3, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "online:k"), 10);
     assert_true(test_wait(is_three, &server, 10 * LIFE_MS));
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -135,8 +135,8 @@ TEST(the_registry_forgets_the_dead) {
     number(&server, "local t = redis.call('TIME') for i = 1, 9 do redis.call('ZADD', 'tw:live', t[1] * 1000 + " HOUR_MS
                     ", 'dead' .. i) end return 1");
     tw_engine *engine = quick_engine(server.url, NULL);
-    assert_true(test_wait(is_alone, engine, 10000));
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_true(test_wait(is_alone, engine, TEST_PATIENCE_MS));
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -168,7 +168,7 @@ TEST(a_fence_rises_though_redis_forgot_it) {
     fence = next;
     assert_status(tw_lock(theirs, tw_str("job"), 60000, token, &next), TW_OK);
     assert_true(next > fence);
-    assert_status(tw_close(other, 5000), TW_OK);
+    assert_status(tw_close(other, TEST_PATIENCE_MS), TW_OK);
     strict_end(&strict);
 }
 

@@ -43,7 +43,7 @@ static void killed_at_random(const char *const *persistence, bool saves) {
         redis_server_restart(&server);
     }
     rig_check(&rig, &server);
-    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -106,12 +106,12 @@ TEST(a_torn_append_only_file_is_made_good) {
         rig_add_flushed(&rig, 1);
         assert_true(test_stat_of(rig.engine, rollbacks) >= round + 1);
         redis_server_ask(&server, "BGREWRITEAOF", NULL);
-        assert_true(test_wait(is_rewritten, &server, 10000));
+        assert_true(test_wait(is_rewritten, &server, TEST_PATIENCE_MS));
         redis_server_stop(&server);
         redis_server_restart(&server);
         rig_check(&rig, &server);
     }
-    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -132,7 +132,7 @@ TEST(redis_counts_a_torn_transaction_twice_if_not_rewritten) {
     redis_server_restart(&server);
     rig_check(&rig, &server); /* still right */
     assert_true(test_stat_of(rig.engine, rollbacks) >= 1);
-    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_stop(&server);
     redis_server_restart(&server);
     int64_t after = redis_server_get(&server, "f:k");
@@ -163,10 +163,10 @@ TEST(a_stale_replica_is_given_what_it_missed) {
     snprintf(port, sizeof port, "%d", primary.port);
     redis_server_ask(&primary, "CONFIG", "SET", "repl-diskless-sync-delay", "0", NULL);
     redis_server_ask(&replica, "REPLICAOF", "127.0.0.1", port, NULL);
-    assert_true(test_wait(follows, &replica, 20000));
+    assert_true(test_wait(follows, &replica, TEST_PATIENCE_MS));
     rig_open(&rig, proxy_url(proxy));
     rig_add_flushed(&rig, 10);
-    assert_true(test_wait(has_one, &replica, 10000));
+    assert_true(test_wait(has_one, &replica, TEST_PATIENCE_MS));
     redis_server_pause(&replica);
     redis_server_ask(&primary, "CLIENT", "KILL", "TYPE", "replica", NULL);
     int64_t before = test_stat_of(rig.engine, batches_ok);
@@ -183,7 +183,7 @@ TEST(a_stale_replica_is_given_what_it_missed) {
     rig_check(&rig, &replica);
     assert_i64_equal(test_stat_of(rig.engine, rollbacks), 1);
     assert_true(test_stat_of(rig.engine, batches_ok) - before >= 301);
-    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
     proxy_stop(proxy);
     redis_server_destroy(&primary), redis_server_destroy(&replica);
 }
@@ -206,7 +206,7 @@ TEST(an_empty_server_is_given_everything) {
     rig_add(&rig, 70);
     rig_check(&rig, &empty);
     assert_i64_equal(test_stat_of(rig.engine, rollbacks), 2);
-    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
     proxy_stop(proxy);
     redis_server_destroy(&first), redis_server_destroy(&empty);
 }
@@ -232,7 +232,7 @@ TEST(what_is_beyond_the_window_is_counted_to_the_unit) {
             assert_status(tw_add(family, tw_str(name), i + 1 + round, NULL), TW_OK);
             added += i + 1 + round;
         }
-        assert_status(tw_flush(engine, 20000), TW_OK);
+        assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
         if (round == 3) redis_server_ask(&server, "SAVE", NULL);
     }
     assert_i64_equal(sum_of(&server, "f:*"), added);
@@ -265,7 +265,7 @@ TEST(an_expired_ledger_is_a_clean_start) {
     rig_add(&rig, 1);
     rig_check(&rig, &server);
     assert_i64_equal(test_stat_of(rig.engine, rollbacks), 0);
-    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_status(tw_close(rig.engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 

@@ -73,7 +73,7 @@ TEST(a_store_of_before_is_known_by_its_older_ledger) {
     stage_open(&stage, NULL);
     struct node *node = &stage.nodes[0];
     for (int n = 0; n < ENGINES; n++) atomic_store(&stage.nodes[n].stop, true), pthread_join(stage.threads[n], NULL);
-    assert_status(tw_flush(node->engine, 20000), TW_OK);
+    assert_status(tw_flush(node->engine, TEST_PATIENCE_MS), TW_OK);
     char marker[64];
     snprintf(marker, sizeof marker, "%s", redis_server_ask(&stage.first, "HGET", "tw:marker", "m", NULL));
     redis_server_ask(&stage.other, "HSET", "tw:marker", "m", marker, "r", "1", NULL);
@@ -81,19 +81,19 @@ TEST(a_store_of_before_is_known_by_its_older_ledger) {
     int64_t round = node->added;
     add_round(node);
     round = node->added - round;
-    assert_status(tw_flush(node->engine, 20000), TW_OK);
+    assert_status(tw_flush(node->engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(sum_of(&stage.other, "[eh]:*"), node->added);
     show(&stage, 0, &stage.first);
     add_round(node);
     (void)tw_flush(node->engine, 20000);
-    assert_status(tw_flush(node->engine, 20000), TW_OK);
-    assert_status(tw_flush(stage.nodes[1].engine, 20000), TW_OK);
+    assert_status(tw_flush(node->engine, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_flush(stage.nodes[1].engine, TEST_PATIENCE_MS), TW_OK);
     int64_t added = node->added + stage.nodes[1].added;
     assert_i64_equal(added - sum_of(&stage.first, "[eh]:*"), test_stat_of(node->engine, uncertain));
     /* What was sent to the other store; and perhaps the second round, if it was on its way there. */
     assert_true(added - sum_of(&stage.first, "[eh]:*") >= round && added - sum_of(&stage.first, "[eh]:*") <= 2 * round);
     for (int n = 0; n < ENGINES; n++) {
-        assert_status(tw_close(stage.nodes[n].engine, 5000), TW_OK);
+        assert_status(tw_close(stage.nodes[n].engine, TEST_PATIENCE_MS), TW_OK);
         proxy_stop(stage.proxies[n]);
     }
     redis_server_destroy(&stage.first);
@@ -128,17 +128,17 @@ TEST(a_store_that_goes_while_it_is_told_everything_doubles_nothing) {
             assert_status(tw_add(family, tw_str(key), round ? 1 : 1000, NULL), TW_OK);
             added += round ? 1 : 1000;
         }
-        if (round == 0) assert_status(tw_flush(engine, 20000), TW_OK);
+        if (round == 0) assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
         if (round == 0) proxy_lead_to(proxy, &other), proxy_cut_all(proxy);
     }
-    assert_true(test_wait(is_being_told, &other, 20000));
+    assert_true(test_wait(is_being_told, &other, TEST_PATIENCE_MS));
     proxy_lead_to(proxy, &first), proxy_cut_all(proxy);
     (void)tw_flush(engine, 20000);
-    assert_status(tw_flush(engine, 20000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     int64_t missing = added - sum_of(&first, "[eh]:*"), uncertain = test_stat_of(engine, uncertain);
     assert_true(atoll(redis_server_ask(&other, "DBSIZE", NULL)) < 40000);   /* it went in the middle of restoring */
     assert_true(missing > 0 && missing <= uncertain && uncertain <= 40000); /* without the rule millions are doubled */
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     proxy_stop(proxy);
     redis_server_destroy(&first);
     redis_server_destroy(&other);

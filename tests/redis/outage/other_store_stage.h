@@ -76,7 +76,7 @@ static void stage_open(struct stage *stage, const char *const *of_other) {
         node->forever = family_of(node->engine, "e", TW_WINDOW_FOREVER, 0);
         node->hours = family_of(node->engine, "h", TW_WINDOW_ALIGNED, TW_HOUR);
         add_round(node);
-        assert_status(tw_flush(node->engine, 20000), TW_OK);
+        assert_status(tw_flush(node->engine, TEST_PATIENCE_MS), TW_OK);
         assert_int_equal(pthread_create(&stage->threads[n], NULL, add_until_stopped, node), 0);
     }
 }
@@ -104,11 +104,11 @@ static int64_t stage_close(struct stage *stage) {
         struct node *node = &stage->nodes[n];
         atomic_store(&node->stop, true);
         pthread_join(stage->threads[n], NULL);
-        assert_status(tw_flush(node->engine, 20000), TW_OK);
+        assert_status(tw_flush(node->engine, TEST_PATIENCE_MS), TW_OK);
         assert_i64_equal(test_stat_of(node->engine, lost), 0);
         assert_i64_equal(test_stat_of(node->engine, uncertain), 0);
         added += node->added;
-        assert_status(tw_close(node->engine, 5000), TW_OK);
+        assert_status(tw_close(node->engine, TEST_PATIENCE_MS), TW_OK);
         assert_string_equal(node->alarm, "");
     }
     assert_i64_equal(sum_of(&stage->first, "[eh]:*"), added);
@@ -128,7 +128,7 @@ static void stage_copy(struct stage *stage) {
     snprintf(port, sizeof port, "%d", stage->first.port);
     redis_server_ask(&stage->first, "CONFIG", "SET", "repl-diskless-sync-delay", "0", NULL);
     redis_server_ask(&stage->other, "REPLICAOF", "127.0.0.1", port, NULL);
-    assert_true(test_wait(is_synced, &stage->other, 20000));
+    assert_true(test_wait(is_synced, &stage->other, TEST_PATIENCE_MS));
 }
 
 #endif

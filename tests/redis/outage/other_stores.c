@@ -94,7 +94,7 @@ static void fail_over_and_back(struct stage *stage, int64_t for_ms) {
     lead(&stage->first);
     for (int n = 0; n < ENGINES; n++) show(stage, n, &stage->first);
     follow(&stage->other, &stage->first);
-    assert_true(test_wait(is_synced, &stage->other, 20000));
+    assert_true(test_wait(is_synced, &stage->other, TEST_PATIENCE_MS));
 }
 
 static void flick(struct stage *stage, enum kind kind, int64_t for_ms) {
@@ -125,7 +125,7 @@ static void play(enum kind kind, uint64_t count) {
     for (uint64_t i = 0; i < count; i++) {
         flick(&stage, kind, how_long(&stage));
         for (int n = 0; n < ENGINES; n++) /* the engine sees the first server again */
-            assert_status(tw_flush(stage.nodes[n].engine, 30000), TW_OK);
+            assert_status(tw_flush(stage.nodes[n].engine, TEST_PATIENCE_MS), TW_OK);
     }
     for (int n = 0; n < ENGINES; n++) {
         assert_i64_equal(test_stat_of(stage.nodes[n].engine, restored), 0);

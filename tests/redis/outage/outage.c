@@ -80,10 +80,10 @@ TEST(killing_redis_while_counting_loses_nothing) {
         assert_status(adders[i].worst, TW_OK);
         added += adders[i].added;
     }
-    assert_status(tw_flush(engine, 20000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "kill:k"), added);
     assert_true(test_stat_of(engine, disconnects) >= 5);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -129,7 +129,7 @@ TEST(a_hung_server_leaves_what_was_sent_uncertain) {
     tw_engine *engine = quick_engine(server.url, &lost);
     tw_family *family = family_of(engine, "hung", TW_WINDOW_FOREVER, 0);
     assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_pause(&server);
     struct growth sent = figure_of(engine, batches_sent);
     assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
@@ -243,7 +243,7 @@ TEST(a_refusing_server_delays_and_doubles_nothing) {
     assert_status(test_open(&options, &engine), TW_OK);
     tw_family *family = family_of(engine, "refused", TW_WINDOW_FOREVER, 0);
     assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     static const char *const settings[][3] = {{"maxmemory", "1", "0"}, {"min-replicas-to-write", "1", "0"}};
     size_t kinds = redis_server_is_at_least(7, 0) ? 2 : 1;
     if (kinds == 1) test_leave_out("before Redis 7, min-replicas-to-write does not concern scripts: install Redis 7");
@@ -253,11 +253,11 @@ TEST(a_refusing_server_delays_and_doubles_nothing) {
         assert_status(tw_flush(engine, 300), TW_ERR_TIMEOUT);
         assert_i64_equal(redis_server_get(&server, "refused:k"), 1 + 10 * (int64_t)i);
         redis_server_ask(&server, "CONFIG", "SET", settings[i][0], settings[i][2], NULL);
-        assert_status(tw_flush(engine, 20000), TW_OK);
+        assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
         assert_i64_equal(redis_server_get(&server, "refused:k"), 11 + 10 * (int64_t)i);
     }
     assert_i64_equal(test_stat_of(engine, disconnects), 0); /* the refusal cost no connection */
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     assert_non_null(strstr(lines.text, "OOM"));
     redis_server_destroy(&server);
 }
@@ -277,13 +277,13 @@ TEST(a_poisoned_key_waits_alone_and_lands_once) {
     assert_i64_equal(redis_server_get(&server, "poison:good"), 5);
     assert_i64_equal(test_stat_of(engine, poison_keys), 2);
     redis_server_ask(&server, "DEL", "poison:list", "poison:full", NULL);
-    assert_true(test_wait(is_flushed, engine, 20000));
+    assert_true(test_wait(is_flushed, engine, TEST_PATIENCE_MS));
     for (size_t i = 0; i < 3; i++) {
         char name[32];
         snprintf(name, sizeof name, "poison:%s", names[i]);
         assert_i64_equal(redis_server_get(&server, name), 5);
     }
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -295,20 +295,20 @@ TEST(a_wiped_redis_is_restored_and_a_lost_ledger_doubles_nothing) {
     tw_family *family = family_of(engine, "wiped", TW_WINDOW_FOREVER, 0);
     for (int i = 0; i < 5; i++) {
         assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
-        assert_status(tw_flush(engine, 5000), TW_OK);
+        assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     }
     redis_server_ask(&server, "FLUSHALL", NULL);
     assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
-    assert_status(tw_flush(engine, 10000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "wiped:k"), 15);
     assert_i64_equal(test_stat_of(engine, rollbacks), 1);
     assert_i64_equal(test_stat_of(engine, lost), 0);
     redis_server_ask(&server, "EVAL",
                      "for _, k in ipairs(redis.call('KEYS', 'tw:ledger:*')) do redis.call('DEL', k) end", "0", NULL);
     assert_status(tw_add(family, tw_str("k"), 100, NULL), TW_OK);
-    assert_status(tw_flush(engine, 10000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "wiped:k"), 115);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -320,24 +320,24 @@ TEST(a_redis_from_before_the_ledger_is_given_everything_again) {
     redis_server_start(&server, NULL);
     tw_engine *old = quick_engine(server.url, NULL);
     assert_status(tw_add(family_of(old, "young", TW_WINDOW_FOREVER, 0), tw_str("k"), 1, NULL), TW_OK);
-    assert_status(tw_flush(old, 5000), TW_OK);
+    assert_status(tw_flush(old, TEST_PATIENCE_MS), TW_OK);
     redis_server_ask(&server, "SAVE", NULL);
     tw_engine *young = quick_engine(server.url, NULL);
     tw_family *family = family_of(young, "young", TW_WINDOW_FOREVER, 0);
     for (int i = 0; i < 3; i++) {
         assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
-        assert_status(tw_flush(young, 5000), TW_OK);
+        assert_status(tw_flush(young, TEST_PATIENCE_MS), TW_OK);
     }
     redis_server_kill(&server);
     redis_server_restart(&server);
     assert_i64_equal(redis_server_get(&server, "young:k"), 1);
     assert_status(tw_add(family, tw_str("k"), 100, NULL), TW_OK);
-    assert_status(tw_flush(young, 20000), TW_OK);
+    assert_status(tw_flush(young, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "young:k"), 131);
     assert_i64_equal(test_stat_of(young, rollbacks), 1);
     assert_i64_equal(test_stat_of(young, lost) + test_stat_of(young, uncertain), 0);
-    assert_status(tw_close(young, 5000), TW_OK);
-    assert_status(tw_close(old, 5000), TW_OK);
+    assert_status(tw_close(young, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(old, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -353,20 +353,20 @@ TEST(what_is_older_than_replay_ms_is_counted_as_lost) {
     assert_status(test_open(&options, &engine), TW_OK);
     tw_family *family = family_of(engine, "replay", TW_WINDOW_FOREVER, 0);
     assert_status(tw_add(family, tw_str("k"), 100, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_ask(&server, "SAVE", NULL);
     assert_status(tw_add(family, tw_str("k"), 5, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     test_sleep_ms(3300); /* the batch leaves the replay window */
     assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_kill(&server);
     redis_server_restart(&server);
     assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
-    assert_status(tw_flush(engine, 10000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "replay:k"), 111);
     assert_i64_equal(test_stat_of(engine, lost), 5);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -389,19 +389,19 @@ static struct log_lines go_back_once(struct redis_server *server, const char *us
     tw_family *family = family_of(engine, "back", TW_WINDOW_FOREVER, 0);
     for (int i = 0; i < 2; i++) {
         assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
-        assert_status(tw_flush(engine, 5000), TW_OK);
+        assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     }
     redis_server_ask(server, "EVAL", back, "0", NULL);
     assert_i64_equal(redis_server_get(server, "back:k"), 10);
     assert_status(tw_add(family, tw_str("k"), 100, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(server, "back:k"), 120);
     assert_i64_equal(test_stat_of(engine, replayed), 10);
     assert_i64_equal(test_stat_of(engine, rollbacks), 1);
     assert_i64_equal(test_stat_of(engine, lost), 0);
     assert_i64_equal(test_stat_of(engine, breaker_state), 0);
     assert_i64_equal(test_stat_of(engine, outage_ms), 0);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     return lines;
 }
 
@@ -442,10 +442,10 @@ TEST(the_permissions_of_the_manual_suffice) {
     for (int i = 0; i < 6; i++) {
         assert_status(tw_add(families[i % 3], tw_str("k"), TW_DELTA_MAX, NULL),
                       TW_OK); /* totals beyond 2^53 are fetched */
-        assert_status(tw_flush(engine, 5000), TW_OK);
+        assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     }
     assert_i64_equal(redis_server_get(&server, "acl:e:k"), 2 * TW_DELTA_MAX);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     assert_string_equal(redis_server_ask(&server, "ACL", "LOG", NULL), "");
     redis_server_destroy(&server);
 }

@@ -95,7 +95,7 @@ static void be_silent(const char *url) {
     int64_t before = faults_of(atomic_load(&page->thread));
     while (atomic_load(&page->done) == 0) test_sleep_ms(1);
     atomic_store(&page->faults, faults_of(atomic_load(&page->thread)) - before);
-    if (tw_flush(engine, 20000) != TW_OK) _exit(2);
+    if (tw_flush(engine, 2 * TEST_PATIENCE_MS) != TW_OK) _exit(2); /* the adder uses a processor meanwhile */
     atomic_store(&page->disconnects, test_stat_of(engine, disconnects));
     atomic_store(&page->windows, test_stat_of(engine, windows_closed));
     _exit(0);

@@ -75,10 +75,10 @@ TEST(a_lease_that_lives_twice_is_given_up) {
         assert_status(test_open(&options, &engine), TW_OK);
         tw_family *sale = sale_of(engine);
         int64_t sold = buy(sale, 100, 20000);
-        assert_status(tw_flush(engine, 5000), TW_OK);
+        assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
         play_other_life(fields[i]);
         sold += buy(sale, 200, 2000);
-        assert_true(test_wait(are_two_names, NULL, 10000));
+        assert_true(test_wait(are_two_names, NULL, TEST_PATIENCE_MS));
         int64_t others =
             number("local sum = 0 for _, f in ipairs(redis.call('HKEYS', 'tw:lease:sale:tv')) do if #f == 32 "
                    "then local g, r = string.match(redis.call('HGET', 'tw:lease:sale:tv', f), "
@@ -87,7 +87,7 @@ TEST(a_lease_that_lives_twice_is_given_up) {
         sold += buy(sale, LIMIT, 1500);
         assert_true(sold <= LIMIT);
         assert_i64_equal(names(), 2); /* it took another name once */
-        assert_status(tw_close(engine, 5000), TW_OK);
+        assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
         assert_non_null(strstr(lines.text, "another copy of this process"));
         redis_server_destroy(&server);
     }
@@ -114,7 +114,7 @@ TEST(an_engine_whose_ledger_clashes_has_another_name) {
     tw_engine *other = quick_engine(proxy_url(proxy), NULL);
     tw_family *theirs = family_of(other, "theirs", TW_WINDOW_FOREVER, 0);
     assert_status(tw_add(theirs, tw_str("x"), 1, NULL), TW_OK);
-    assert_status(tw_flush(other, 5000), TW_OK);
+    assert_status(tw_flush(other, TEST_PATIENCE_MS), TW_OK);
     char from[200];
     snprintf(from, sizeof from, "%s", proxy_look(proxy).ledger);
     tw_engine *engine = quick_engine(server.url, NULL);
@@ -123,7 +123,7 @@ TEST(an_engine_whose_ledger_clashes_has_another_name) {
     assert_status(tw_add(gauge, tw_str("k"), 4, NULL), TW_OK);
     assert_status(tw_hold(jobs, tw_str("a"), 5, NULL), TW_OK);
     int64_t sold = buy(sale, 50, 20000);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     const char *found = redis_server_ask(&server, "EVAL",
                                          "for _, k in ipairs(redis.call('KEYS', 'tw:ledger:*')) do "
                                          "if k ~= ARGV[1] then return k end end",
@@ -133,20 +133,20 @@ TEST(an_engine_whose_ledger_clashes_has_another_name) {
     for (int i = 0; i < 200 && last_number(from) != last_number(to); i++) {
         bool is_behind = last_number(from) < last_number(to);
         assert_status(tw_add(is_behind ? theirs : counts, tw_str("x"), 1, NULL), TW_OK);
-        assert_status(tw_flush(is_behind ? other : engine, 5000), TW_OK);
+        assert_status(tw_flush(is_behind ? other : engine, TEST_PATIENCE_MS), TW_OK);
     }
     proxy_impersonate(proxy, from, to);
     assert_status(tw_add(theirs, tw_str("x"), 1, NULL), TW_OK);
     (void)tw_flush(other, 500);
     assert_status(tw_add(counts, tw_str("y"), 1, NULL), TW_OK);
-    assert_true(test_wait(is_eight, NULL, 10000));
+    assert_true(test_wait(is_eight, NULL, TEST_PATIENCE_MS));
     proxy_impersonate(proxy, NULL, NULL);
-    assert_true(test_wait(are_two_holds, NULL, 5000));
+    assert_true(test_wait(are_two_holds, NULL, TEST_PATIENCE_MS));
     sold += buy(sale, LIMIT, 1500);
     assert_true(sold <= LIMIT);
     assert_true(names() == 2);
     (void)tw_close(other, 5000);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     proxy_stop(proxy);
     redis_server_destroy(&server);
 }

@@ -62,7 +62,7 @@ TEST(a_gauge_that_is_set_once_stays) {
         test_sleep_ms(LIFE_MS / 3);       /* the gauge must not end in three lives */
         await_value("online:workers", 4); /* waits only on a busy machine */
     }
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     await_value("online:workers", 0);
 }
 
@@ -71,11 +71,11 @@ TEST(the_sum_is_that_of_all_engines) {
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
     tw_family *of_a = gauge_of(a), *of_b = gauge_of(b);
     assert_status(tw_add(of_a, tw_str("room"), 5, NULL), TW_OK);
-    assert_status(tw_flush(a, 5000), TW_OK);
+    assert_status(tw_flush(a, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "online:room"), 5);
     assert_status(tw_add(of_b, tw_str("room"), 7, NULL), TW_OK);
     assert_status(tw_add(of_b, tw_str("other"), 1, NULL), TW_OK);
-    assert_status(tw_flush(b, 5000), TW_OK);
+    assert_status(tw_flush(b, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "online:room"), 12);
     await_view(of_a, "room", 12, 2000);
     await_view(of_b, "room", 12, 2000);
@@ -89,12 +89,12 @@ TEST(the_sum_is_that_of_all_engines) {
     await_value("online:room", 8);
     await_view(of_a, "room", 8, 2000);
     await_view(of_b, "room", 8, 2000);
-    assert_status(tw_close(a, 5000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "online:room"), 7);
     assert_status(tw_add(of_b, tw_str("room"), -7, NULL), TW_OK);
-    assert_status(tw_flush(b, 5000), TW_OK);
+    assert_status(tw_flush(b, TEST_PATIENCE_MS), TW_OK);
     assert_string_equal(redis_server_ask(&server, "EXISTS", "online:room", "tw:gauge:online:room", NULL), "0");
-    assert_status(tw_close(b, 5000), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
     assert_string_equal(redis_server_ask(&server, "EXISTS", "online:other", "tw:gauge:online:other", NULL), "0");
 }
 
@@ -103,10 +103,10 @@ TEST(a_decrement_alone_leaves_nothing) {
     tw_engine *engine = quick_engine(server.url, NULL);
     tw_family *family = gauge_of(engine);
     assert_status(tw_add(family, tw_str("nobody"), -3, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_string_equal(redis_server_ask(&server, "EXISTS", "online:nobody", NULL), "0");
     assert_in_range(atoll(redis_server_ask(&server, "PTTL", "tw:gauge:online:nobody", NULL)), 1, 15000);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     assert_string_equal(redis_server_ask(&server, "EXISTS", "online:nobody", "tw:gauge:online:nobody", NULL), "0");
 }
 
@@ -115,13 +115,13 @@ TEST(a_decrement_that_comes_first_counts) {
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
     tw_family *of_a = gauge_of(a), *of_b = gauge_of(b);
     assert_status(tw_add(of_b, tw_str("early"), -3, NULL), TW_OK);
-    assert_status(tw_flush(b, 5000), TW_OK);
+    assert_status(tw_flush(b, TEST_PATIENCE_MS), TW_OK);
     assert_status(tw_add(of_a, tw_str("early"), 5, NULL), TW_OK);
-    assert_status(tw_flush(a, 5000), TW_OK);
+    assert_status(tw_flush(a, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "online:early"), 2);
-    assert_status(tw_close(b, 5000), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "online:early"), 5);
-    assert_status(tw_close(a, 5000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
     assert_string_equal(redis_server_ask(&server, "EXISTS", "online:early", "tw:gauge:online:early", NULL), "0");
 }
 
@@ -134,7 +134,7 @@ TEST(a_decrement_is_subtracted_from_what_others_count) {
     tw_key door = tw_str("door");
     int64_t view = 0;
     assert_status(tw_add(of_a, door, 5, NULL), TW_OK);
-    assert_status(tw_flush(a, 5000), TW_OK);
+    assert_status(tw_flush(a, TEST_PATIENCE_MS), TW_OK);
     assert_status(tw_refund(of_b, door, 1, 0), TW_OK); /* of a key that it does not know */
     assert_status(tw_get(of_b, door, &view), TW_OK);
     assert_true(view == -1 || view == 4);
@@ -144,10 +144,10 @@ TEST(a_decrement_is_subtracted_from_what_others_count) {
     assert_status(tw_refund(of_b, door, 5, 0), TW_ERR_RANGE);
     assert_status(tw_refund(of_b, door, 1, 0), TW_OK);
     assert_status(tw_add(of_b, door, -3, NULL), TW_OK);
-    assert_status(tw_flush(b, 5000), TW_OK);
+    assert_status(tw_flush(b, TEST_PATIENCE_MS), TW_OK);
     await_view(of_a, "door", 0, 5000);
     assert_string_equal(redis_server_ask(&server, "EXISTS", "online:door", NULL), "0");
-    assert_status(tw_close(a, 5000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
     await_view(of_b, "door", 0, 5000); /* alone the sum is 0 */
     assert_string_equal(redis_server_ask(&server, "EXISTS", "online:door", NULL), "0");
     assert_in_range(atoll(redis_server_ask(&server, "PTTL", "tw:gauge:online:door", NULL)), 1, 15000);
@@ -156,8 +156,8 @@ TEST(a_decrement_is_subtracted_from_what_others_count) {
     assert_status(tw_add(of_a, door, 7, NULL), TW_OK);
     await_view(of_a, "door", 2, 5000);
     await_view(of_b, "door", 2, 5000);
-    assert_status(tw_close(a, 5000), TW_OK);
-    assert_status(tw_close(b, 5000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
 }
 
 struct page {
@@ -220,7 +220,7 @@ TEST(killed_processes_are_gone_and_stopped_ones_return) {
         assert_int_equal(WEXITSTATUS(status), 0);
     }
     await_view(family, "hall", 0, 2000);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     munmap(page, sizeof *page);
 }
 
@@ -252,9 +252,9 @@ TEST(no_fault_leaves_a_wrong_sum) {
     assert_status(tw_add(of_a, tw_str("x"), 1, NULL), TW_OK);
     redis_server_restart(&server);
     await_view(of_b, "x", present + 1, 5000);
-    assert_status(tw_close(a, 5000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
     await_view(of_b, "x", 0, 3000);
-    assert_status(tw_close(b, 5000), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
     proxy_stop(proxy);
 }
 
@@ -273,8 +273,8 @@ TEST(a_key_of_another_kind_is_reported) {
     redis_server_ask(&server, "DEL", "online:list", NULL);
     await_view(family, "list", 2, 3000);
     await_value("online:list", 2);
-    assert_true(test_wait(is_flushed, engine, 20000));
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_true(test_wait(is_flushed, engine, TEST_PATIENCE_MS));
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: many keys, more than one statement holds, are sent in one flush, and all of them again in each life. Method: a
@@ -289,13 +289,13 @@ TEST(many_gauges_are_sent_in_parts) {
         snprintf(key, sizeof key, "k%d", i);
         assert_status(tw_add(family, tw_str(key), i + 1, NULL), TW_OK);
     }
-    assert_status(tw_flush(engine, 60000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     test_sleep_ms(MANY_LIFE_MS + MANY_LIFE_MS / 2); /* gauges that are not renewed end in this time */
     for (int i = 0; i < KEYS; i += 97) {
         snprintf(key, sizeof key, "online:k%d", i);
         await_value(key, i + 1);
     }
-    assert_status(tw_close(engine, 60000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     assert_string_equal(redis_server_ask(&server, "EXISTS", "online:k1", "online:k2999", NULL), "0");
     test_tuning.presence_life_ms = LIFE_MS;
 }
@@ -315,8 +315,8 @@ TEST(gauges_leave_a_replica) {
     tw_family *family = gauge_of(engine);
     for (int units = 1; units >= 0; units--) { /* one present, then none: there is something to write, then nothing */
         assert_status(tw_add(family, tw_str("desk"), units == 1 ? 1 : -1, NULL), TW_OK);
-        assert_true(test_wait(is_connected, engine, 20000));
-        assert_status(tw_flush(engine, 5000), TW_OK);
+        assert_true(test_wait(is_connected, engine, TEST_PATIENCE_MS));
+        assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
         redis_server_ask(&server, "REPLICAOF", "127.0.0.1", "1", NULL);
         assert_status(tw_add(family, tw_str("desk"), 0, NULL), TW_OK);
         assert_status(tw_add(family, tw_str("seat"), 0, NULL), TW_OK);
@@ -326,7 +326,7 @@ TEST(gauges_leave_a_replica) {
         for (int i = 0; i < 100 && tw_flush(engine, 100) != TW_OK; i++) continue;
         assert_i64_equal(redis_server_get(&server, "online:desk"), units);
     }
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 int main(void) {

@@ -62,7 +62,7 @@ TEST(holds_of_dead_engines_make_room) {
     assert_status(tw_hold(family, tw_str("a"), 2, NULL), TW_OK);
     await_in_flight(1);
     assert_status(tw_hold_release(family, tw_str("a")), TW_OK);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: the limit holds for all engines together; a released place is free at once; a hold that is kept stays held. */
@@ -93,8 +93,8 @@ TEST(the_limit_is_of_all_engines) {
     assert_status(tw_hold(of_a, tw_str("a"), 0, NULL), TW_DENIED);
     assert_status(tw_hold(of_a, tw_str("a"), -1, NULL), TW_ERR_RANGE);
     assert_status(tw_hold(family_of(a, "hours", TW_WINDOW_ALIGNED, 0), tw_str("a"), 3, NULL), TW_ERR_MODE);
-    assert_status(tw_close(a, 5000), TW_OK);
-    assert_status(tw_close(b, 5000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: the holds of a killed process are free when their life ends; a process that was stopped for longer comes back
@@ -128,7 +128,7 @@ TEST(holds_of_a_killed_process_are_free_soon) {
     await_in_flight(4);
     kill(pids[1], SIGKILL);
     waitpid(pids[1], NULL, 0);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     munmap((void *)ready, 4096);
     await_in_flight(0); /* the holds of an engine that was closed without releasing them */
     assert_true(test_wait(is_gone, NULL, LIFE_MS));
@@ -152,7 +152,7 @@ TEST(after_a_reconnect_all_holds_are_sent_at_once) {
     assert_true(test_wait(has_connected, &reconnect, life_ms / 6)); /* the statement in flight may be older than that */
     assert_true(test_wait(are_in_flight, &two, life_ms / 6));
     for (int i = 0; i < 2; i++) assert_status(tw_hold_release(jobs, tw_str("a")), TW_OK);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_ask(&server, "DEL", "tw:hold:jobs:a", NULL); /* the release may not have arrived */
     test_tuning.presence_life_ms = LIFE_MS;
 }
@@ -218,8 +218,8 @@ TEST(lost_answers_admit_nobody_twice) {
     assert_true(most <= 4);
     assert_true(held > 10);
     await_in_flight(0);
-    assert_status(tw_close(engines[0], 5000), TW_OK);
-    assert_status(tw_close(engines[1], 5000), TW_OK);
+    assert_status(tw_close(engines[0], TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(engines[1], TEST_PATIENCE_MS), TW_OK);
     proxy_stop(proxy);
 }
 
@@ -256,7 +256,7 @@ TEST(a_statement_under_way_brings_nothing_back) {
     test_sleep_ms(20);
     assert_i64_equal(in_flight(), 0);
     test_tuning.presence_life_ms = LIFE_MS;
-    assert_status(tw_close(sayer.engine, 5000), TW_OK);
+    assert_status(tw_close(sayer.engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 struct releaser {
@@ -278,7 +278,7 @@ TEST(stopping_ends_a_release_that_waits) {
     options.redis_timeout_ms = 60000;
     assert_status(test_open(&options, &engine), TW_OK);
     struct releaser releaser = {.jobs = family_of(engine, "jobs", TW_WINDOW_FOREVER, 0), .status = TW_PENDING};
-    assert_status(tw_ready(engine, 10000), TW_OK);
+    assert_status(tw_ready(engine, TEST_PATIENCE_MS), TW_OK);
     assert_status(tw_hold(releaser.jobs, tw_str("a"), 2, NULL), TW_OK);
     redis_server_pause(&server);
     test_sleep_ms(LIFE_MS); /* the hold is in a statement that is under way */
@@ -290,7 +290,7 @@ TEST(stopping_ends_a_release_that_waits) {
     assert_true(test_mono_ms() - stopped_ms < 10000);
     assert_status(releaser.status, TW_OK);
     redis_server_resume(&server);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     await_in_flight(0);
 }
 
@@ -313,7 +313,7 @@ TEST(an_outage_is_decided_by_policy) {
     assert_i64_equal(verdict.decided_by, TW_BY_OUTAGE);
     redis_server_restart(&server);
     await_in_flight(2);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 int main(void) {

@@ -70,8 +70,8 @@ TEST(reservations_are_settled_from_anywhere) {
     tw_key key = tw_str("x");
     assert_status(tw_fetch(of_b, &key, 1, 5000, &total), TW_OK);
     assert_i64_equal(total, 10);
-    assert_status(tw_close(a, 5000), TW_OK);
-    assert_status(tw_close(b, 5000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: one buyer buys once over all engines, and a second try deducts nothing. */
@@ -94,8 +94,8 @@ TEST(a_buyer_buys_once_anywhere) {
     assert_status(tw_reserve(of_a, tw_str("y"), 1, 10, 60000, ann, none, &verdict), TW_DENIED);
     assert_i64_equal(verdict.retry_after_ms, -1);
     assert_i64_equal(verdict.final, 0);
-    assert_status(tw_close(a, 5000), TW_OK);
-    assert_status(tw_close(b, 5000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
 }
 
 TEST(wrong_calls_and_unknown_tokens_are_refused) {
@@ -153,7 +153,7 @@ TEST(wrong_calls_and_unknown_tokens_are_refused) {
     assert_i64_equal(verdict.allowed, 0);
     assert_i64_equal(strlen(here) != 0, status == TW_ERR_TIMEOUT);
     redis_server_resume(&server);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_ask(&server, "FLUSHALL", NULL);
 }
 
@@ -172,7 +172,7 @@ TEST(the_prefix_is_before_every_name) {
     assert_status(tw_reserve_confirm(engine, token), TW_OK);
     assert_status(tw_reserve_cancel(engine, token), TW_ERR_LATE);
     assert_status(tw_add(family_of(engine, "views", TW_WINDOW_ALIGNED, LONG_WINDOW_MS), tw_str("x"), 1, NULL), TW_OK);
-    assert_status(tw_close(engine, 5000), TW_OK); /* after it the engine has written everything */
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK); /* after it the engine has written everything */
     const char *keys = redis_server_ask(&server, "KEYS", "*", NULL);
     for (const char *line = keys; line != NULL; line = strchr(line, '\n'), line = line ? line + 1 : NULL)
         assert_memory_equal(line, "shop:", 5);
@@ -199,7 +199,7 @@ TEST(strict_calls_and_reservations_share_a_stock) {
     assert_status(tw_acquire(sale, tw_str("x"), 1, 10, NULL), TW_DENIED);
     assert_status(tw_reserve_cancel(engine, token), TW_OK);
     assert_status(tw_acquire(sale, tw_str("x"), 6, 10, NULL), TW_OK);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: the permissions in docs/KEYS.md suffice for reservations, holds and gauges. */
@@ -247,10 +247,10 @@ TEST(the_permissions_of_the_manual_suffice) {
     gauge.kind = TW_KIND_GAUGE;
     assert_status(tw_family_open(engine, &gauge, &online), TW_OK);
     assert_status(tw_add(online, tw_str("a"), 2, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "acl:online:a"), 2);
     assert_status(tw_add(online, tw_str("a"), -2, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_string_equal(redis_server_ask(&server, "EXISTS", "acl:online:a", NULL), "0");
     assert_i64_equal(test_stat_of(engine, poison_keys), 0);
     redis_server_ask(&server, "ACL", "SETUSER", "tally", "-zadd",
@@ -258,7 +258,7 @@ TEST(the_permissions_of_the_manual_suffice) {
     tw_family *endless = family_of(engine, "endless", TW_WINDOW_FOREVER, 0);
     assert_true(reserve(endless, "y", 1, 2, 60000, token) != TW_OK);
     assert_i64_equal(redis_server_get(&server, "acl:endless:y"), 0);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* ---- a network that loses replies -------------------------------------------------------------------------------- */
@@ -311,7 +311,7 @@ TEST(lost_answers_neither_double_nor_lose) {
     assert_true(calls[0] > 50);
     struct proxy_seen seen = proxy_look(proxy);
     assert_true(seen.happened[PROXY_DROP_REPLY] > (test_is_slow() ? 0 : 10)); /* a tenth of the steps */
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     proxy_stop(proxy);
 }
 
@@ -385,7 +385,7 @@ TEST(killed_processes_lose_and_double_nothing) {
     char token[TW_TOKEN_SIZE];
     assert_status(reserve(family_of(engine, "sale", TW_WINDOW_FOREVER, 0), "hot", 1, 501, 60000, token), TW_OK);
     assert_status(tw_reserve_cancel(engine, token), TW_OK);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     int64_t sold = 0, begun = 0, now = redis_server_get(&server, "sale:hot");
     for (int i = 0; i < LIVES; i++) sold += atomic_load(&page->sold[i]), begun += atomic_load(&page->begun[i]);
     if (now < sold || now > begun || now > 500)

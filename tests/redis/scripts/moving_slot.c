@@ -341,10 +341,10 @@ static void nodes_open(struct nodes *nodes) {
     snprintf(nodes->to_id, sizeof nodes->to_id, "%s", redis_server_ask(to, "CLUSTER", "MYID", NULL));
     redis_server_ask(from, "CLUSTER", "ADDSLOTS", nodes->slot, NULL);
     redis_server_ask(from, "CLUSTER", "MEET", "127.0.0.1", nodes->to_port, NULL);
-    assert_true(test_wait(knows_another, from, 20000));
-    assert_true(test_wait(knows_another, to, 20000));
-    assert_true(test_wait(is_whole, from, 20000));
-    assert_true(test_wait(is_whole, to, 20000));
+    assert_true(test_wait(knows_another, from, TEST_PATIENCE_MS));
+    assert_true(test_wait(knows_another, to, TEST_PATIENCE_MS));
+    assert_true(test_wait(is_whole, from, TEST_PATIENCE_MS));
+    assert_true(test_wait(is_whole, to, TEST_PATIENCE_MS));
 }
 
 static void set_slot(struct redis_server *server, const struct nodes *nodes, const char *what, const char *id) {

@@ -498,7 +498,7 @@ TEST(a_replica_that_lags_and_is_promoted_is_answered_alike) {
     redis_server_ask(&master, "CONFIG", "SET", "repl-diskless-sync-delay", "0", NULL);
     snprintf(port, sizeof port, "%d", master.port);
     redis_server_ask(&replica, "REPLICAOF", "127.0.0.1", port, NULL);
-    assert_true(test_wait(has_synced, &replica, 20000));
+    assert_true(test_wait(has_synced, &replica, TEST_PATIENCE_MS));
     before = both.model.store;
     become(&both, &replica, 0);
     both.model.is_replica = false; /* the server that gets the messages */

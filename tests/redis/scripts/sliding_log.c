@@ -126,7 +126,7 @@ static bool fill_within_a_window(struct strict *strict, tw_family *family, const
     strict_order(strict, PROXY_DROP_REPLY, 1);
     assert_i64_equal(strict_take(family, key, 6, 10, TW_OK).used, 6);
     assert_status(tw_add(family, tw_str(key), 4, NULL), TW_OK);
-    assert_status(tw_flush(strict->engine, 20000), TW_OK);
+    assert_status(tw_flush(strict->engine, TEST_PATIENCE_MS), TW_OK);
     tw_status status = tw_acquire(family, tw_str(key), 1, 10, &verdict);
     if (redis_us(&strict->server) / window_us != begun_us / window_us) return false;
     assert_status(status, TW_DENIED);

@@ -146,7 +146,7 @@ static void close_all(void) {
     for (int i = 0; i < ENGINES; i++) {
         assert_i64_equal(test_stat_of(all[i].engine, lost) + test_stat_of(all[i].engine, uncertain), 0);
         assert_i64_equal(test_stat_of(all[i].engine, poison_keys), 0);
-        assert_status(tw_close(all[i].engine, 20000), TW_OK);
+        assert_status(tw_close(all[i].engine, TEST_PATIENCE_MS), TW_OK);
     }
 }
 

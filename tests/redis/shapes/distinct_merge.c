@@ -111,8 +111,8 @@ TEST(two_engines_and_redis_have_one_estimate) {
     }
     assert_string_equal(redis_server_ask(&server, "KEYS", "tw:merge:*", NULL), "");
     assert_i64_equal(test_stat_of(a, lost) + test_stat_of(a, uncertain) + test_stat_of(a, rollbacks), 0);
-    assert_status(tw_close(a, 5000), TW_OK);
-    assert_status(tw_close(b, 5000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(pfcount(NAME), twin_estimate(&twin));
     redis_server_destroy(&server);
 }
@@ -139,7 +139,7 @@ TEST(what_pfadd_wrote_is_joined) {
     assert_i64_equal(estimate, 0);
     assert_status(tw_flush(engine, WAIT_MS), TW_OK);
     assert_string_equal(redis_server_ask(&server, "EXISTS", "visitors:nobody", NULL), "0"); /* reading makes no key */
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -165,7 +165,7 @@ TEST(each_key_expires) {
     visit(family, "k", 10, 10, NULL);
     assert_status(tw_flush(engine, WAIT_MS), TW_OK);
     assert_true(left_ms_of("visitors:k:*") > TW_DAY);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -196,7 +196,7 @@ TEST(a_foreign_value_stays_and_its_counter_waits) {
         assert_i64_equal(test_stat_of(engine, poison_keys), 1);
         redis_server_ask(&server, "DEL", NAME, NULL);
         await_all(family, &twin);
-        assert_status(tw_close(engine, 5000), TW_OK);
+        assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
         const char *line = strstr(lines.text, "Redis refuses the key visitors:k");
         assert_true(line != NULL && strstr(line + 1, "Redis refuses the key") == NULL);
         redis_server_destroy(&server);
@@ -226,8 +226,8 @@ TEST(a_redis_that_forgot_gets_everything_again) {
     redis_server_restart(&server);
     await_all(of_a, &twin);
     await_all(of_b, &twin);
-    assert_status(tw_close(a, 5000), TW_OK);
-    assert_status(tw_close(b, 5000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 

@@ -231,8 +231,8 @@ TEST_WITH(what_all_processes_counted_is_there_after_the_sync, begin, end, NULL) 
         assert_status(tw_add(there[i], tw_str("a|views"), 4, NULL), TW_OK);
         assert_status(tw_add(there[i], tw_str("a|likes"), 1, NULL), TW_OK);
     }
-    assert_status(tw_flush(first, 5000), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(first, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_string_equal(fields_of("a"), "likes=1 views=7 ");
     assert_string_equal(top_of(ranks, 10, TW_NOW), "a|views=7 a|likes=1 ");
     check_rank(ranks, "a|likes", 1, 1);
@@ -289,7 +289,7 @@ TEST_WITH(names_are_any_bytes, begin, end, NULL) {
     for (size_t i = 0; i < sizeof member; i++) member[i] = (unsigned char)i;
     assert_status(tw_add(ranks, tw_bytes(member, sizeof member), 6, NULL), TW_OK);
     assert_status(tw_add(subjects, tw_bytes("a\0b|\0:\n", 7), 5, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_status(tw_fetch_rank(ranks, tw_bytes(member, sizeof member), TW_NOW, 0, &rank, &total), TW_OK);
     assert_i64_equal(rank, 0);
     assert_i64_equal(total, 6);

@@ -51,8 +51,8 @@ static void count_as_a_process(const char *url, int process) {
             snprintf(key, sizeof key, "s|%d|f%d", i / FIELDS, i % FIELDS);
             assert_status(tw_add(family, tw_str(key), 1 + i * 10 + process, NULL), TW_OK);
         }
-    assert_status(tw_flush(engine, 10000), TW_OK);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: what several processes count adds up to the unit, in names and inner keys that other programs find: the key is
@@ -102,9 +102,9 @@ BOTH_SHAPES(views_have_what_others_counted) {
     tw_family *one = family_of(a, "f", TW_WINDOW_FOREVER, 0), *other = family_of(b, "f", TW_WINDOW_FOREVER, 0);
     assert_status(tw_add(one, tw_str("s|x"), 5, NULL), TW_OK);
     assert_status(tw_add(one, tw_str("s|y"), -7, NULL), TW_OK);
-    assert_status(tw_flush(a, 5000), TW_OK);
+    assert_status(tw_flush(a, TEST_PATIENCE_MS), TW_OK);
     assert_status(tw_add(other, tw_str("s|x"), 3, NULL), TW_OK);
-    assert_status(tw_flush(b, 5000), TW_OK);
+    assert_status(tw_flush(b, TEST_PATIENCE_MS), TW_OK);
     assert_status(tw_get(other, tw_str("s|x"), &view), TW_OK);
     assert_i64_equal(view, 8);
     assert_status(fetch(other, "s|y", &view), TW_OK);
@@ -114,8 +114,8 @@ BOTH_SHAPES(views_have_what_others_counted) {
     write_total(&server, "s", "z", "1000000000000000"); /* 10^15: a later Redis writes such a score as 1e+15 */
     assert_status(fetch(other, "s|z", &view), TW_OK);
     assert_i64_equal(view, INT64_C(1000000000000000));
-    assert_status(tw_close(a, 5000), TW_OK);
-    assert_status(tw_close(b, 5000), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -128,7 +128,7 @@ static int64_t expiry_now(struct redis_server *server) {
 
 static void add_flushed(tw_engine *engine, tw_family *family, const char *key) {
     assert_status(tw_add(family, tw_str(key), 1, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* Goal: there is one expiry for all that stands under a name: the first write sets it, later ones and other inner keys
@@ -164,7 +164,7 @@ BOTH_SHAPES(one_expiry_is_set_once_and_healed) {
     add_flushed(engine, family, "s|y");
     assert_i64_equal(expiry_now(&server), want);
     assert_i64_equal(atoll(total_of(&server, "hour", ":2100010100", "s", "y")), 1);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -188,7 +188,7 @@ BOTH_SHAPES(a_total_beyond_its_type_is_refused_and_lands_later) {
     tw_family *family = family_of(engine, "f", TW_WINDOW_FOREVER, 0);
     write_total(&server, "s", "x", is_hash ? "9223372036854775800" : "9007199254740985");
     assert_status(tw_add(family, tw_str("s|x"), 7, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_string_equal(total_of(&server, "f", "", "s", "x"), most);
     assert_status(tw_add(family, tw_str("s|x"), 1, NULL), TW_OK);
     assert_status(tw_add(family, tw_str("s|other"), 3, NULL), TW_OK);
@@ -197,16 +197,16 @@ BOTH_SHAPES(a_total_beyond_its_type_is_refused_and_lands_later) {
     assert_i64_equal(atoll(total_of(&server, "f", "", "s", "other")), 3);
     assert_i64_equal(test_stat_of(engine, poison_keys), 1);
     write_total(&server, "s", "x", "-9007199254740992"); /* the lower end */
-    assert_true(test_wait(is_flushed, engine, 20000));
+    assert_true(test_wait(is_flushed, engine, TEST_PATIENCE_MS));
     assert_string_equal(total_of(&server, "f", "", "s", "x"), "-9007199254740991");
     if (!is_hash) {
         assert_status(tw_add(family, tw_str("s|x"), -2, NULL), TW_OK);
         assert_status(tw_flush(engine, 5000), TW_ERR_REDIS);
         assert_string_equal(total_of(&server, "f", "", "s", "x"), "-9007199254740991");
         write_total(&server, "s", "x", "0");
-        assert_true(test_wait(is_flushed, engine, 20000));
+        assert_true(test_wait(is_flushed, engine, TEST_PATIENCE_MS));
     }
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     assert_non_null(strstr(lines.text, "would overflow"));
     redis_server_destroy(&server);
 }
@@ -234,11 +234,11 @@ BOTH_SHAPES(a_foreign_value_waits_alone_and_lands_once) {
     assert_i64_equal(test_stat_of(engine, poison_keys), 2);
     redis_server_ask(&server, "DEL", foreign, NULL);
     write_total(&server, "s", "odd", "100");
-    assert_true(test_wait(is_flushed, engine, 20000));
+    assert_true(test_wait(is_flushed, engine, TEST_PATIENCE_MS));
     assert_i64_equal(atoll(total_of(&server, is_hash ? "f" : "g", "", "list", "x")), 5);
     assert_i64_equal(atoll(total_of(&server, "f", "", "s", "odd")), 106);
     assert_i64_equal(atoll(total_of(&server, "f", "", "s", "good")), 7);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(lost.calls, 0);
     redis_server_destroy(&server);
 }
@@ -263,10 +263,10 @@ BOTH_SHAPES(the_overflow_counter_is_a_string) {
         snprintf(key, sizeof key, "s|y%d", i);
         assert_status(tw_add(family, tw_str(key), 2, NULL), TW_OVERFLOWED);
     }
-    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, test_shape == TW_REDIS_HASH ? "tw:overflow:f:" : "tw:overflow:f"), 18);
     assert_i64_equal(atoll(total_of(&server, "f", "", "s", "x")), 1);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -297,7 +297,7 @@ static bool is_spent(void *ctx) {
         limited->admitted += status == TW_OK;
         limited->denied[i] = status == TW_OK ? 0 : limited->denied[i] + 1;
         spent = spent && limited->denied[i] >= 10;
-        assert_status(tw_flush(limited->engines[i], 10000), TW_OK);
+        assert_status(tw_flush(limited->engines[i], TEST_PATIENCE_MS), TW_OK);
     }
     return spent;
 }
@@ -313,16 +313,16 @@ BOTH_SHAPES(a_soft_limit_counts_the_calls_of_all) {
         limited.engines[i] = quick_engine(server.url, NULL);
         limited.families[i] = family_of(limited.engines[i], "f", TW_WINDOW_FOREVER, 0);
     }
-    assert_true(test_wait(is_spent, &limited, 30000));
+    assert_true(test_wait(is_spent, &limited, TEST_PATIENCE_MS));
     assert_i64_equal(limited.admitted, LIMIT);
     assert_i64_equal(atoll(total_of(&server, "f", "", "s", "calls")), LIMIT);
     assert_status(tw_refund(limited.families[0], tw_str("s|calls"), 5, 0), TW_OK);
-    assert_status(tw_flush(limited.engines[0], 10000), TW_OK);
+    assert_status(tw_flush(limited.engines[0], TEST_PATIENCE_MS), TW_OK);
     limited.admitted -= 5;
-    assert_true(test_wait(is_spent, &limited, 30000));
+    assert_true(test_wait(is_spent, &limited, TEST_PATIENCE_MS));
     assert_i64_equal(limited.admitted, LIMIT);
     assert_i64_equal(atoll(total_of(&server, "f", "", "s", "calls")), LIMIT);
-    for (int i = 0; i < ENGINES; i++) assert_status(tw_close(limited.engines[i], 5000), TW_OK);
+    for (int i = 0; i < ENGINES; i++) assert_status(tw_close(limited.engines[i], TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -399,7 +399,7 @@ BOTH_SHAPES(a_window_that_is_over_shows_all_totals) {
     open_minute(engine, &closed, &family);
     its = family_of(other, "minute", TW_WINDOW_ALIGNED, TW_MINUTE);
     assert_status(tw_add(its, tw_str("s|x"), 7, NULL), TW_OK);
-    assert_status(tw_flush(other, 10000), TW_OK);
+    assert_status(tw_flush(other, TEST_PATIENCE_MS), TW_OK);
     assert_status(tw_add(family, tw_str("s|x"), 5, NULL), TW_OK);
     assert_status(tw_add(family, tw_str("s|y"), -3, NULL), TW_OK);
     for (int i = 0; i < 2000; i++) { /* a small window is not packed */
@@ -408,11 +408,11 @@ BOTH_SHAPES(a_window_that_is_over_shows_all_totals) {
         assert_status(tw_add(family, tw_str(key), i + 1, NULL), TW_OK);
     }
     fake_clock_advance_ms(&closed.clock, TW_MINUTE);
-    assert_true(test_wait(was_closed, &closed, 30000));
+    assert_true(test_wait(was_closed, &closed, TEST_PATIENCE_MS));
     assert_i64_equal(closed.flags, 0);
     assert_i64_equal(closed.x, 12);
     assert_i64_equal(closed.y, -3);
-    assert_true(test_wait(is_packed, &closed, 30000));
+    assert_true(test_wait(is_packed, &closed, TEST_PATIENCE_MS));
     assert_status(tw_get_at(family, tw_str("s|x"), WALL_MS, &view), TW_OK);
     assert_i64_equal(view, 12);
     assert_status(tw_get_at(family, tw_str("s49|n1999"), WALL_MS, &view), TW_OK);
@@ -420,7 +420,7 @@ BOTH_SHAPES(a_window_that_is_over_shows_all_totals) {
     assert_status(tw_get(family, tw_str("s|x"), &view), TW_OK);
     assert_i64_equal(view, 0);
     assert_status(tw_add(family, tw_str("s|x"), 1, NULL), TW_OK);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(atoll(total_of(&server, "minute", ":210001010000", "s", "x")), 12);
     assert_i64_equal(atoll(total_of(&server, "minute", ":210001010001", "s", "x")), 1);
     const char *names = redis_server_ask(&server, "EVAL",
@@ -428,7 +428,7 @@ BOTH_SHAPES(a_window_that_is_over_shows_all_totals) {
                                          "if redis.call('PTTL', k) > 0 then n = n + 1 end end return n",
                                          "0", NULL);
     assert_int_equal(atoi(names), test_shape == TW_REDIS_HASH ? 52 : 2);
-    assert_status(tw_close(other, 5000), TW_OK);
+    assert_status(tw_close(other, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -457,21 +457,21 @@ BOTH_SHAPES(a_redis_that_went_back_gets_the_rest_again) {
     for (int back = 1; back <= 3; back++) {
         for (int round = 0; round < 12; round++) {
             add_to_all(family, round, &added);
-            assert_status(tw_flush(engine, 10000), TW_OK);
+            assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
             if (round == 5) assert_string_equal(redis_server_ask(&server, "SAVE", NULL), "OK");
         }
         assert_i64_equal(sum_of(&server, "f*"), added);
         redis_server_kill(&server);
         add_to_all(family, 1, &added);
         redis_server_restart(&server);
-        assert_status(tw_flush(engine, 20000), TW_OK);
+        assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
         assert_i64_equal(sum_of(&server, "f*"), added);
         assert_true(test_stat_of(engine, rollbacks) >= back); /* it had forgotten */
     }
     assert_true(test_stat_of(engine, replayed) > 0);
     assert_i64_equal(test_stat_of(engine, uncertain), 0);
     assert_i64_equal(lost.calls, 0);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 

@@ -83,7 +83,7 @@ TEST(killed_processes_charge_at_most_the_call_under_way) {
         child_kill(pids[i]);
         admitted += (int64_t)stage.children[i].admitted;
     }
-    assert_status(tw_flush(stage.engine, 20000), TW_OK);
+    assert_status(tw_flush(stage.engine, TEST_PATIENCE_MS), TW_OK);
     int64_t redis = in_redis(&stage, "sale");
     assert_true(redis >= admitted && redis <= admitted + kills + CHILDREN);
     stage_end(&stage);
@@ -195,7 +195,7 @@ TEST(without_a_leader_a_flush_says_that_nobody_leads) {
     stage_begin(&stage, TW_LIMIT_SOFT);
     child_expect_end(child_begin(&stage, flush_in_vain, 0));
     stage_lead(&stage);
-    assert_status(tw_flush(stage.engine, 20000), TW_OK);
+    assert_status(tw_flush(stage.engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(in_redis(&stage, "k0"), 7);
     stage_end(&stage);
 }

@@ -19,7 +19,7 @@ TEST(four_processes_count_over_one_connection) {
     pid_t pids[CHILDREN];
     for (uint32_t i = 0; i < CHILDREN; i++) pids[i] = child_begin(&stage, add_to_all, i);
     for (uint32_t i = 0; i < CHILDREN; i++) child_expect_end(pids[i]);
-    assert_status(tw_flush(stage.engine, 20000), TW_OK);
+    assert_status(tw_flush(stage.engine, TEST_PATIENCE_MS), TW_OK);
     check_sums(&stage, 0);
     assert_i64_equal(in_redis(&stage, "k0"), CHILDREN * 200);
     assert_i64_equal(test_stat_of(stage.engine, connects), 1);
@@ -44,7 +44,7 @@ static void sell_all(uint32_t mode) {
     struct stage stage;
     stage_begin(&stage, mode);
     stage_lead(&stage);
-    assert_status(tw_ready(stage.engine, 20000), TW_OK);
+    assert_status(tw_ready(stage.engine, TEST_PATIENCE_MS), TW_OK);
     pid_t pids[CHILDREN];
     uint64_t admitted = 0;
     for (uint32_t i = 0; i < CHILDREN; i++) pids[i] = child_begin(&stage, acquire_until_denied, i);
@@ -53,7 +53,7 @@ static void sell_all(uint32_t mode) {
         admitted += stage.children[i].admitted;
     }
     assert_i64_equal(admitted, LIMIT);
-    assert_status(tw_flush(stage.engine, 20000), TW_OK);
+    assert_status(tw_flush(stage.engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(in_redis(&stage, "sale"), LIMIT);
     stage_end(&stage);
 }
@@ -100,7 +100,7 @@ TEST(killed_processes_lose_no_answered_count) {
     stage_lead(&stage);
     uint64_t kills = test_scale(200);
     kill_children(&stage, add_until_enough, kills);
-    assert_status(tw_flush(stage.engine, 20000), TW_OK);
+    assert_status(tw_flush(stage.engine, TEST_PATIENCE_MS), TW_OK);
     check_sums(&stage, (int64_t)kills + CHILDREN);
     stage_end(&stage);
 }
@@ -112,7 +112,7 @@ TEST(killed_processes_pass_no_hard_limit) {
     stage_lead(&stage);
     uint64_t kills = test_scale(200), admitted = 0;
     kill_children(&stage, sell_for_ever, kills);
-    assert_status(tw_flush(stage.engine, 20000), TW_OK);
+    assert_status(tw_flush(stage.engine, TEST_PATIENCE_MS), TW_OK);
     for (uint32_t i = 0; i < CHILDREN; i++) admitted += stage.children[i].admitted;
     int64_t redis = in_redis(&stage, "sale");
     assert_true(admitted <= 300000 && redis <= 300000);
@@ -156,7 +156,7 @@ TEST(a_child_is_forked_at_any_moment_of_a_turn) {
     }
     atomic_store(&is_over, true);
     pthread_join(counter, NULL);
-    assert_status(tw_flush(stage.engine, 20000), TW_OK);
+    assert_status(tw_flush(stage.engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(in_redis(&stage, "child"), (int64_t)test_scale(400));
     stage_end(&stage);
 }

@@ -48,7 +48,7 @@ static void change_many_times(uint32_t timeout_ms) {
     }
     atomic_store(stage.enough, true);
     for (uint32_t i = 0; i < CHILDREN; i++) child_expect_end(pids[i]);
-    assert_status(tw_flush(stage.engine, 20000), TW_OK);
+    assert_status(tw_flush(stage.engine, TEST_PATIENCE_MS), TW_OK);
     check_sums(&stage, 0);
     assert_i64_equal(test_stat_of(stage.engine, uncertain), 0);
     assert_i64_equal(test_stat_of(stage.engine, lost), 0);
@@ -109,7 +109,7 @@ TEST(a_hundred_leaders_hand_over) {
     atomic_store(stage.enough, true);
     for (uint32_t i = 0; i + 1 < CHILDREN; i++) child_expect_end(pids[i]);
     stage_lead(&stage);
-    assert_status(tw_flush(stage.engine, 20000), TW_OK);
+    assert_status(tw_flush(stage.engine, TEST_PATIENCE_MS), TW_OK);
     check_sums(&stage, 0);
     assert_i64_equal(test_stat_of(stage.engine, uncertain), 0);
     assert_i64_equal(test_stat_of(stage.engine, lost), 0);
@@ -147,7 +147,7 @@ TEST(a_lease_goes_on_with_the_next_sync) {
         admitted += stage.children[i].admitted;
     }
     assert_i64_equal(admitted, LIMIT);
-    assert_status(tw_flush(stage.engine, 20000), TW_OK);
+    assert_status(tw_flush(stage.engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(in_redis(&stage, "sale"), LIMIT);
     assert_i64_equal(test_stat_of(stage.engine, limit_at_risk), 0);
     assert_int_equal(stage.engine->leases.names, 0); /* Redis took no sync for a second copy of this process */
@@ -169,14 +169,14 @@ TEST(a_wiped_redis_is_restored_by_the_next_sync) {
     stage_lead(&stage);
     for (uint32_t i = 0; i < 4; i++) {
         add_some(&stage, 3);
-        assert_status(tw_flush(stage.engine, 20000), TW_OK);
+        assert_status(tw_flush(stage.engine, TEST_PATIENCE_MS), TW_OK);
         add_some(&stage, 1);
         (void)redis_server_ask(&stage.server, "FLUSHALL", NULL);
         for (uint32_t k = 0; k < 1 + i % 4; k++) {
             change_sync(&stage, k % 2 == 0 ? 1 : 1000);
             test_sleep_ms(i * 30);
         }
-        assert_status(tw_flush(stage.engine, 20000), TW_OK);
+        assert_status(tw_flush(stage.engine, TEST_PATIENCE_MS), TW_OK);
         check_sums(&stage, 0);
     }
     assert_true(test_stat_of(stage.engine, restored) > 0);
@@ -198,7 +198,7 @@ TEST(a_refused_key_goes_on_waiting) {
     assert_status(tw_flush(stage.engine, 20000), TW_ERR_REDIS);
     (void)redis_server_ask(&stage.server, "DEL", "f:k0", NULL);
     change_sync(&stage, 1000);
-    assert_status(tw_flush(stage.engine, 20000), TW_OK);
+    assert_status(tw_flush(stage.engine, TEST_PATIENCE_MS), TW_OK);
     check_sums(&stage, 0);
     stage_end(&stage);
 }
@@ -214,7 +214,7 @@ TEST(a_distinct_count_goes_on) {
         assert_status(tw_distinct_add(visitors, tw_str("page"), key_name(i, name), NULL), TW_OK);
         if (i % 25 == 24) change_sync(&stage, i % 2 == 0 ? 1 : 1000);
     }
-    assert_status(tw_flush(stage.engine, 20000), TW_OK);
+    assert_status(tw_flush(stage.engine, TEST_PATIENCE_MS), TW_OK);
     int64_t count = strtoll(redis_server_ask(&stage.server, "PFCOUNT", "visitors:page", NULL), NULL, 10);
     assert_true(count > 480 && count < 520);
     stage_end(&stage);

@@ -33,7 +33,7 @@ TEST(killed_leaders_lose_nothing) {
     atomic_store(stage.enough, true);
     for (uint32_t i = 0; i < CHILDREN; i++) child_expect_end(pids[i]);
     stage_lead(&stage);
-    assert_status(tw_flush(stage.engine, 20000), TW_OK);
+    assert_status(tw_flush(stage.engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(test_stat_of(stage.engine, uncertain), 0);
     assert_i64_equal(test_stat_of(stage.engine, lost), 0);
     check_sums(&stage, (int64_t)kills);
@@ -65,7 +65,7 @@ TEST(killed_leaders_pass_no_hard_limit) {
     atomic_store(stage.enough, true);
     for (uint32_t i = 0; i < CHILDREN; i++) child_expect_end(pids[i]);
     stage_lead(&stage);
-    assert_status(tw_flush(stage.engine, 20000), TW_OK);
+    assert_status(tw_flush(stage.engine, TEST_PATIENCE_MS), TW_OK);
     for (uint32_t i = 0; i < CHILDREN; i++) admitted += stage.children[i].admitted;
     int64_t redis = in_redis(&stage, "sale");
     assert_true(admitted != 0 && admitted <= LIMIT && redis <= LIMIT);

@@ -56,7 +56,7 @@ static inline void stage_lead(struct stage *stage) {
 }
 
 static inline void stage_end(struct stage *stage) {
-    assert_status(tw_close(stage->engine, 10000), TW_OK);
+    assert_status(tw_close(stage->engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(stage->lost.calls, 0);
     munmap(stage->children, CHILDREN * sizeof(struct child));
     redis_server_destroy(&stage->server);

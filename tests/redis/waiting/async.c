@@ -170,7 +170,7 @@ TEST(a_cancel_after_the_stop_gives_units_back) {
         assert_int_equal(tw_queue_run(queues[kind], 10), 0);
         assert_status(tw_queue_close(queues[kind]), TW_OK);
     }
-    assert_status(tw_close(engine, 20000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&server, "s:now"), 2);
     assert_i64_equal(redis_server_get(&server, "s:some"), 2);
     assert_i64_equal(redis_server_get(&server, "s:wait"), 2);

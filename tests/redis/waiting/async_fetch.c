@@ -104,7 +104,7 @@ static void compare(const struct question *question, tw_queue *queue) {
     if (status != TW_OK) snprintf(blocking.error, sizeof blocking.error, "%s", tw_error_text());
     assert_status(ask_later(question, &later), TW_STARTED);
     if (queue == NULL)
-        assert_true(test_wait(is_done, &later, 60000));
+        assert_true(test_wait(is_done, &later, TEST_PATIENCE_MS));
     else
         while (!is_done(&later)) (void)tw_queue_run(queue, 1);
     assert_int_equal(later.done, 1);

@@ -22,7 +22,7 @@ static inline void open_async(uint32_t threads) {
 }
 
 static inline void close_async(void) {
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 

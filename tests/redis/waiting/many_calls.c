@@ -49,7 +49,7 @@ static void stage_open(struct stage *stage, uint32_t timeout_ms, int64_t limit) 
 }
 
 static void stage_close(struct stage *stage) {
-    assert_status(tw_close(stage->rig.engine, 5000), TW_OK);
+    assert_status(tw_close(stage->rig.engine, TEST_PATIENCE_MS), TW_OK);
     proxy_stop(stage->proxy);
     redis_server_destroy(&stage->server);
 }
@@ -169,14 +169,16 @@ static void run(struct stage *stage, int64_t ms, uint32_t threads) {
     memset(calls, 0, sizeof calls);
     set_faults(stage, 3);
     for (uint32_t i = 0; i < threads; i++) assert_int_equal(pthread_create(&others[i], NULL, ask_in_thread, stage), 0);
-    for (int64_t end_ms = test_mono_ms() + ms; test_mono_ms() < end_ms;) {
+    int64_t began_ms = test_mono_ms(), end_ms = began_ms + ms;
+    /* On a crowded machine no call may be answered in its time for that long. */
+    while (test_mono_ms() < end_ms || (stage->admitted == 0 && test_mono_ms() < began_ms + TEST_PATIENCE_MS)) {
         ask_and_forget(stage, calls, CALLS_MAX, &prng);
         if (test_prng_below(&prng, 200) == 0) proxy_cut_all(stage->proxy);
         turn(stage, 5);
     }
     atomic_store(&stage->stops, true);
     set_faults(stage, 0);
-    for (int64_t end_ms = test_mono_ms() + 30000; is_owed(stage) && test_mono_ms() < end_ms;) turn(stage, 5);
+    for (end_ms = test_mono_ms() + TEST_PATIENCE_MS; is_owed(stage) && test_mono_ms() < end_ms;) turn(stage, 5);
     for (uint32_t i = 0; i < threads; i++) pthread_join(others[i], NULL);
     assert_false(is_owed(stage));
     for (int i = 0; i < 40; i++) turn(stage, 5); /* copies that the proxy holds back are executed late */

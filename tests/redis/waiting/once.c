@@ -105,12 +105,12 @@ TEST(soft_families_learn_of_each_others_first_call) {
     int64_t totals[1];
     assert_true(is_first(here, "order"));
     assert_false(is_first(here, "order"));
-    assert_status(tw_flush(one, 2000), TW_OK);
+    assert_status(tw_flush(one, TEST_PATIENCE_MS), TW_OK);
     assert_status(tw_fetch(there, (tw_key[]){tw_str("order")}, 1, 2000, totals), TW_OK);
     assert_false(is_first(there, "order"));
     assert_false(is_first(strict.family, "order")); /* a strict family sees it, too */
     assert_status(tw_once_cancel(there, tw_str("order")), TW_OK);
-    assert_status(tw_flush(two, 2000), TW_OK);
+    assert_status(tw_flush(two, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&strict.server, "s:order"), 0);
     assert_true(is_first(there, "order"));
     assert_status(tw_close(one, 1000), TW_OK);

@@ -183,7 +183,7 @@ static void check_master(void) {
     assert_status(tw_reserve_confirm(store.engine, basket), TW_OK);
     assert_status(tw_lock_extend(store.strict, tw_str("ours"), lock_token, 60000), TW_OK);
     assert_i64_equal(redis_server_get(&master, "stock:sku"), 1);
-    assert_status(tw_close(store.engine, 5000), TW_OK);
+    assert_status(tw_close(store.engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 static void begin(void) {
@@ -196,7 +196,7 @@ static void begin(void) {
     if (!test_wait(follows, NULL, 10000)) fail_msg("the replica does not follow");
     redis_server_ask(&replica, "REPLICAOF", "127.0.0.1", "1", NULL); /* it lags from here on */
     go_on(&store);
-    assert_status(tw_close(store.engine, 5000), TW_OK);
+    assert_status(tw_close(store.engine, TEST_PATIENCE_MS), TW_OK);
 }
 
 /* True when a connection stands. */
@@ -210,7 +210,7 @@ static void check_calls(bool at_replica) {
     for (size_t i = 0; i < ROWS; i++) {
         show(&master);
         struct store store = open_at(url, 40); /* each first call looks for a master for so long */
-        assert_true(test_wait(is_asked, &store, 10000));
+        assert_true(test_wait(is_asked, &store, TEST_PATIENCE_MS));
         if (at_replica) {
             show(&replica);
             redis_server_ask(&master, "CLIENT", "KILL", "TYPE", "normal", NULL);

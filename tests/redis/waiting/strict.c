@@ -138,11 +138,11 @@ TEST(some_are_taken_and_some_given_back) {
         assert_i64_equal(taken, 0);
         assert_true(verdict.retry_after_ms > 0);
         assert_status(tw_refund(family, tw_str("k"), 4, verdict.window_start_ms), TW_OK);
-        assert_status(tw_flush(strict.engine, 2000), TW_OK);
+        assert_status(tw_flush(strict.engine, TEST_PATIENCE_MS), TW_OK);
         assert_i64_equal(strict_take(family, "k", 0, 10, TW_OK).used, 6);
         assert_status(tw_acquire_wait(family, tw_str("k"), 4, 10, 100, &verdict), TW_OK);
     }
-    assert_status(tw_flush(strict.engine, 2000), TW_OK); /* brings the total */
+    assert_status(tw_flush(strict.engine, TEST_PATIENCE_MS), TW_OK); /* brings the total */
     redis_server_kill(&strict.server);
     assert_status(tw_acquire_some(strict.family, tw_str("k"), 20, 12, &taken, &verdict),
                   TW_OK); /* decided by what this engine knows */
@@ -284,8 +284,8 @@ TEST(a_call_of_unknown_outcome_is_settled) {
         assert_int_equal(verdict.decided_by, TW_BY_OUTAGE);
         strict_order(&strict, PROXY_PASS, 1);
         assert_i64_equal(test_stat_of(strict.engine, asks_unknown), 1);
-        assert_true(test_wait(is_settled, &strict, 3000));
-        assert_status(tw_flush(strict.engine, 3000), TW_OK);
+        assert_true(test_wait(is_settled, &strict, TEST_PATIENCE_MS));
+        assert_status(tw_flush(strict.engine, TEST_PATIENCE_MS), TW_OK);
         assert_i64_equal(redis_server_get(&strict.server, "s:k"), closed ? 1 : 11);
         strict_end(&strict);
     }
@@ -316,8 +316,8 @@ TEST(what_was_admitted_is_what_is_charged) {
         }
         for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
         for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) proxy_chance(strict.proxy, faults[i], 0);
-        assert_true(test_wait(is_settled, &strict, 15000));
-        assert_status(tw_flush(strict.engine, 5000), TW_OK);
+        assert_true(test_wait(is_settled, &strict, TEST_PATIENCE_MS));
+        assert_status(tw_flush(strict.engine, TEST_PATIENCE_MS), TW_OK);
         assert_i64_equal(redis_server_get(&strict.server, "s:k"), admitted);
         if (round == 0) assert_true(admitted <= 500);
         print_message("# %lld admitted, %lld asked again, %lld unknown\n", (long long)admitted,

@@ -108,7 +108,7 @@ TEST(odd_calls_have_an_answer) {
     assert_status(tw_get(family, tw_str("k"), NULL), TW_ERR_MODE);
     assert_status(tw_once(family, tw_str("k"), NULL), TW_ERR_MODE);
     assert_status(tw_fetch(family, &claim.key, 1, 1000, NULL), TW_ERR_MODE);
-    assert_status(tw_flush(strict.engine, 2000), TW_OK);
+    assert_status(tw_flush(strict.engine, TEST_PATIENCE_MS), TW_OK);
     strict_end(&strict);
 }
 
@@ -284,7 +284,7 @@ TEST(processes_together_get_the_burst_and_the_rate) {
     print_message("# %lld admitted in %lld ms\n", (long long)total, (long long)(end_us - begin_us) / 1000);
     for (int i = 0; i < PROCESSES; i++) assert_int_equal(waitpid(children[i], NULL, 0), children[i]);
     close(pipes[0]), close(go[0]), close(go[1]);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -335,7 +335,7 @@ TEST(a_call_of_unknown_outcome_is_settled) {
         assert_int_equal(verdict.decided_by, TW_BY_OUTAGE);
         strict_order(&strict, PROXY_PASS, 1);
         assert_i64_equal(test_stat_of(strict.engine, asks_unknown), 1);
-        assert_true(test_wait(is_settled, &strict, 15000));
+        assert_true(test_wait(is_settled, &strict, TEST_PATIENCE_MS));
         assert_i64_equal(strict_take(family, "k", 0, 1000, TW_OK).used, closed ? 1 : 11);
         strict_end(&strict);
     }
@@ -364,7 +364,7 @@ TEST(what_was_admitted_is_what_is_charged) {
     }
     for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) proxy_chance(strict.proxy, faults[i], 0);
-    assert_true(test_wait(is_settled, &strict, 15000));
+    assert_true(test_wait(is_settled, &strict, TEST_PATIENCE_MS));
     assert_true(admitted <= 500);
     /* a unit is some 14 hours; each one taken back may leave a microsecond */
     int64_t used = 0;
@@ -437,8 +437,8 @@ TEST(a_dead_redis_is_an_outage) {
         tw_engine *other = quick_engine(server.url, NULL);
         tw_family *others = gcra_family(other, YEAR, 0, TW_OUTAGE_LOCAL);
         assert_i64_equal(strict_take(others, key, 0, 10, TW_OK).used, used[i]);
-        assert_status(tw_close(other, 5000), TW_OK);
-        assert_status(tw_close(engine, 5000), TW_OK);
+        assert_status(tw_close(other, TEST_PATIENCE_MS), TW_OK);
+        assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
         redis_server_destroy(&server);
     }
 }
@@ -514,7 +514,7 @@ TEST(the_permissions_of_the_manual_suffice) {
     assert_int_equal(strict_take(family, "k", 1, 2, TW_DENIED).decided_by, TW_BY_OUTAGE);
     redis_server_ask(&server, "ACL", "SETUSER", "tally", "+set", NULL);
     assert_i64_equal(strict_take(family, "k", 1, 2, TW_OK).used, 2);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -551,7 +551,7 @@ TEST(options_that_gcra_does_not_support_are_refused) {
             assert_status(status, cases[i].field != NULL ? TW_ERR_OPTIONS : TW_OK);
             if (cases[i].field != NULL) assert_memory_equal(error, cases[i].field, strlen(cases[i].field));
         }
-        assert_status(tw_close(engine, 5000), TW_OK);
+        assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     }
     redis_server_destroy(&server);
 }

@@ -37,7 +37,7 @@ static void take_from_redis(struct known *known, const char *key, int64_t n) {
 
 /* Batches bring the totals of all keys that were asked for. Calls that follow begin after these totals have come. */
 static void bring_totals(struct known *known) {
-    assert_status(tw_flush(known->engine, 20000), TW_OK);
+    assert_status(tw_flush(known->engine, TEST_PATIENCE_MS), TW_OK);
     test_sleep_ms(50);
 }
 
@@ -98,7 +98,7 @@ TEST(calls_of_known_keys_cause_no_batches) {
         if (calls < 50) take_from_redis(&known, "b", 2);
     }
     for (int calls = 0; calls < 20; calls++) (void)strict_take(known.family, "a", 1, LIMIT, TW_DENIED);
-    assert_status(tw_flush(known.engine, 20000), TW_OK);
+    assert_status(tw_flush(known.engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(test_stat_of(known.engine, batches_ok), batches);
     int64_t view = 0;
     assert_status(tw_get(known.family, tw_str("a"), &view), TW_OK);

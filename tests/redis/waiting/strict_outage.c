@@ -34,7 +34,7 @@ TEST(a_dead_redis_is_an_outage) {
         family_options.on_outage = policies[i];
         tw_family *family = strict_family(engine, &family_options);
         strict_begin_key(family, 4, 10, key);
-        assert_status(tw_flush(engine, 20000), TW_OK); /* brings the total to this engine, too */
+        assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK); /* brings the total to this engine, too */
         redis_server_kill(&server);
         int64_t began_ms = own_ms(), admitted = 0;
         for (int calls = 0; calls < 40; calls++) {
@@ -50,10 +50,10 @@ TEST(a_dead_redis_is_an_outage) {
         assert_true(test_stat_of(engine, ask_away) > 0);
         redis_server_restart(&server);
         strict_await_redis(family, "other");
-        assert_status(tw_flush(engine, 10000), TW_OK);
+        assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
         snprintf(name, sizeof name, "s:%s", key);
         assert_i64_equal(redis_server_get(&server, name), 4 + admitted);
-        assert_status(tw_close(engine, 5000), TW_OK);
+        assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
         redis_server_destroy(&server);
     }
 }
@@ -114,16 +114,16 @@ TEST(within_the_grace_what_is_known_here_decides) {
     assert_int_equal(strict_take(family, "list", 1, 3, TW_DENIED).decided_by, TW_BY_OUTAGE);
     for (int outage = 0; outage < 2; outage++) {
         redis_server_kill(&server);
-        assert_true(test_wait(is_seen_away, engine, 10000));
+        assert_true(test_wait(is_seen_away, engine, TEST_PATIENCE_MS));
         assert_grace(engine, family, outage == 0 ? "a" : "b", false);
         atomic_fetch_add(&ahead_ns, (TW_HOUR + TW_MINUTE) * 1000000);
         assert_grace(engine, family, "c", true);
         if (outage == 0) assert_grace(engine, late, "c", true);
         redis_server_restart(&server);
         strict_await_redis(family, "other");
-        assert_true(test_wait(is_seen_back, engine, 20000));
+        assert_true(test_wait(is_seen_back, engine, TEST_PATIENCE_MS));
     }
-    assert_status(tw_close(engine, 10000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -233,7 +233,7 @@ TEST(one_caller_tries_for_all) {
     struct trying trying = {&strict, &trier, 0};
     assert_int_equal(pthread_create(&thread, NULL, call_again, &trier), 0);
     for (int round = 0; round < 5 && !tried_alone; round++) {
-        assert_true(test_wait(is_trying, &trying, 20000));
+        assert_true(test_wait(is_trying, &trying, TEST_PATIENCE_MS));
         for (int i = 0; i < 7; i++) {
             callers[i] = (struct caller){.family = strict.family};
             assert_int_equal(pthread_create(&threads[i], NULL, call_once, &callers[i]), 0);
@@ -395,7 +395,7 @@ TEST(the_permissions_of_the_manual_suffice) {
     redis_server_ask(&server, "ACL", "SETUSER", "tally", "-hget", NULL);
     assert_int_equal(strict_take(family, "k", 1, 9, TW_DENIED).decided_by, TW_BY_OUTAGE);
     assert_i64_equal(redis_server_get(&server, "acl:s:k"), 2);
-    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
 

@@ -55,7 +55,7 @@ static inline void strict_begin(struct strict *strict, uint32_t timeout_ms, uint
 }
 
 static inline void strict_end(struct strict *strict) {
-    assert_status(tw_close(strict->engine, 5000), TW_OK);
+    assert_status(tw_close(strict->engine, TEST_PATIENCE_MS), TW_OK);
     proxy_stop(strict->proxy);
     redis_server_destroy(&strict->server);
 }
@@ -71,7 +71,7 @@ static inline bool strict_has_late_copy(void *ctx) {
 
 /* The request that PROXY_HOLD kept was executed. */
 static inline void strict_await_late_copy(struct strict *strict) {
-    assert_true(test_wait(strict_has_late_copy, strict->proxy, 10000));
+    assert_true(test_wait(strict_has_late_copy, strict->proxy, TEST_PATIENCE_MS));
 }
 
 /* Makes one call, and checks its status. */
@@ -97,7 +97,7 @@ static inline bool strict_is_decided_by_redis(void *ctx) {
 
 /* Calls until Redis decides: a connection stands, and the breaker is closed. */
 static inline void strict_await_redis(tw_family *family, const char *key) {
-    assert_true(test_wait(strict_is_decided_by_redis, &(struct strict_key){family, key}, 15000));
+    assert_true(test_wait(strict_is_decided_by_redis, &(struct strict_key){family, key}, TEST_PATIENCE_MS));
 }
 
 /* Takes n units of a key that had none, with Redis's reply, and writes its name. On a busy machine a reply may be
