@@ -49,8 +49,13 @@ ninja_tests() { # NAME SUITE...: builds the library, the command and what these 
 run_tests() { # NAME ARGS...: at least one test must have run
     dir=$out/$1
     shift
+    factor=1 before='' # of meson's times, for the tests' own watchdogs (tests/support/watchdog.h)
+    for argument in "$@"; do
+        if [ "$before" = -t ]; then factor=$argument; fi
+        before=$argument
+    done
     rm -f "$dir"/meson-logs/testlog*.json
-    meson test -C "$dir" --no-rebuild --print-errorlogs "$@"
+    TW_TIMEOUT_FACTOR=$factor meson test -C "$dir" --no-rebuild --print-errorlogs "$@"
     # shellcheck disable=SC2046
     set -- $(python3 scripts/count_tests.py "$dir")
     echo "$1 passed, $2 failed, $3 skipped"

@@ -187,6 +187,7 @@ static void note_way(uint64_t turns) {
 static void lead_and_die(uint64_t offset, uint32_t whole_turns) {
     struct itimerval timer = {.it_value.tv_usec = 20000 + (suseconds_t)((uint64_t)getpid() * 7919 % 20000)};
     if (whole_turns == 0) die_at(offset);
+    (void)signal(SIGALRM, SIG_DFL); /* not the watchdog's: no hang is to be reported */
     setitimer(ITIMER_REAL, &timer, NULL);
     if (tw_lead(engine) != TW_OK) _exit(3);
     make_turns(whole_turns);

@@ -157,5 +157,5 @@ int main(int argc, char **argv) {
     const struct CMUnitTest sound[] = {cmocka_unit_test(the_code_as_it_is_survives)};
     const struct CMUnitTest mistake[] = {cmocka_unit_test(the_mistake_is_caught)};
     seeds_max = argc > 1 ? strtoul(argv[1], NULL, 10) : 0;
-    return seeds_max ? cmocka_run_group_tests(mistake, NULL, NULL) : cmocka_run_group_tests(sound, NULL, NULL);
+    return seeds_max ? test_run_list(mistake) : test_run_list(sound);
 }

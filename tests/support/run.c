@@ -1,9 +1,12 @@
 /* run.c -- see run.h: the list of this program's tests.
+ * Method: cmocka calls a set-up before each test. That one tells the watchdog its name, and then makes the test's own.
  * Always true: the list is complete before main() begins, because constructors make it. */
 #include "tests/support/run.h"
 
 #include "tests/support/side_by_side.h"
+#include "tests/support/watchdog.h"
 
+#include <assert.h>
 #include <errno.h> /* program_invocation_short_name */
 
 #define TESTS_MAX 128
@@ -21,8 +24,34 @@ void test_list_each(const char *name, CMUnitTestFunction function, const uintptr
         test_list((struct CMUnitTest){name, function, NULL, NULL, (void *)*states});
 }
 
+static const struct CMUnitTest *next; /* cmocka runs them in order */
+
+static int begin_test(void **state) {
+    const struct CMUnitTest *test = next++;
+    test_watchdog_test_begins(test->name);
+    return test->setup_func != NULL ? test->setup_func(state) : 0;
+}
+
+static int run(const struct CMUnitTest *list, size_t count, CMFixtureFunction begin, CMFixtureFunction end) {
+    static struct CMUnitTest named[TESTS_MAX];
+    assert(count <= TESTS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        named[i] = list[i];
+        named[i].setup_func = begin_test;
+    }
+    next = list;
+    test_watchdog_begin();
+    int failed = _cmocka_run_group_tests(program_invocation_short_name, named, count, begin, end);
+    test_watchdog_test_ends();
+    return failed;
+}
+
 int test_run_with(CMFixtureFunction begin, CMFixtureFunction end) {
-    return _cmocka_run_group_tests(program_invocation_short_name, tests, tests_count, begin, end);
+    return run(tests, tests_count, begin, end);
+}
+
+int test_run_these(const struct CMUnitTest *list, size_t count) {
+    return run(list, count, NULL, NULL);
 }
 
 int test_run(void) {

@@ -39,6 +39,9 @@ void test_list_each(const char *name, CMUnitTestFunction function, const uintptr
  * functions of cmocka's kind. */
 int test_run(void);
 int test_run_with(CMFixtureFunction begin, CMFixtureFunction end);
+/* A list of the program's own, where it has several. */
+#define test_run_list(list) test_run_these((list), sizeof(list) / sizeof *(list))
+int test_run_these(const struct CMUnitTest *list, size_t count);
 /* At the same time: side_by_side.h says when. */
 int test_run_side_by_side(void);
 

@@ -1,10 +1,12 @@
 /* side_by_side.c -- see side_by_side.h.
  * Method: one fork for each test, whose output goes to an unnamed file. The parent prints the files one after the
- * other, with the numbers of its own plan. Each test is a process group of its own. The SIGTERM of a time-out reaches
- * the parent alone, which says which tests still ran, and what their threads waited for. */
+ * other, with the numbers of its own plan. Each test has a watchdog of its own (watchdog.h), and is a process group of
+ * its own. The SIGTERM of a time-out reaches the parent alone, which names those that still ran. They report. */
 #include "tests/support/side_by_side.h"
 
-#include <dirent.h>
+#include "tests/support/lines.h"
+#include "tests/support/watchdog.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -12,6 +14,7 @@
 
 #define TESTS_MAX 64
 #define AT_ONCE_DEFAULT 6
+#define LAST_WORDS_MS 300
 
 struct apart {
     pid_t pid; /* 0: over */
@@ -40,10 +43,11 @@ static void heed_term(void) {
 }
 
 static _Noreturn void become_test(const struct CMUnitTest *test, FILE *output) {
-    signal(SIGTERM, SIG_DFL);
     setpgid(0, 0);
     dup2(fileno(output), STDOUT_FILENO);
     dup2(fileno(output), STDERR_FILENO);
+    test_watchdog_child();
+    test_watchdog_test_begins(test->name);
     int failed = _cmocka_run_group_tests(test->name, test, 1, NULL, NULL);
     exit(failed == 0 ? 0 : 1); /* not _exit(): exit handlers end the servers that the test has left */
 }
@@ -82,48 +86,7 @@ static void await_one(struct apart *apart, size_t count) {
     }
 }
 
-/* ---- out of time ---- */
-
-static void print_file_of_thread(pid_t pid, const char *thread, const char *file) {
-    char path[128], line[256] = "";
-    snprintf(path, sizeof path, "/proc/%d/task/%.16s/%s", (int)pid, thread, file);
-    FILE *stream = fopen(path, "re");
-    if (stream == NULL) return;
-    if (fgets(line, sizeof line, stream) != NULL) line[strcspn(line, "\n")] = '\0';
-    fclose(stream);
-    printf(" %s %s;", file, line);
-}
-
-/* What Linux tells of a thread that waits: where in the kernel, and in which system call (its number comes first). */
-static void print_threads(pid_t pid) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
-    DIR *folder = opendir(path);
-    if (folder == NULL) return;
-    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-        if (entry->d_name[0] == '.') continue;
-        printf("# thread %.16s:", entry->d_name);
-        print_file_of_thread(pid, entry->d_name, "comm");
-        print_file_of_thread(pid, entry->d_name, "wchan");
-        print_file_of_thread(pid, entry->d_name, "syscall");
-        printf("\n");
-    }
-    closedir(folder);
-}
-
-static _Noreturn void give_up(const struct apart *apart, const struct CMUnitTest *tests, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        if (apart[i].pid == 0) continue;
-        printf("not ok %zu - %s\n# still running when the program's time was over\n", i + 1, tests[i].name);
-        print_threads(apart[i].pid);
-    }
-    fflush(stdout);
-    for (size_t i = 0; i < count; i++)
-        if (apart[i].pid != 0) kill(-apart[i].pid, SIGKILL);
-    _exit(1);
-}
-
-/* ---- results ---- */
+/* ---- results ----------------------------------------------------------------------------------------------------- */
 
 /* Replaces the child's plan and result by the parent's, and prints the rest as comments. */
 static void print_test(const struct apart *apart, const struct CMUnitTest *test, size_t number) {
@@ -140,6 +103,40 @@ static void print_test(const struct apart *apart, const struct CMUnitTest *test,
     fflush(stdout);
 }
 
+/* ---- out of time ------------------------------------------------------------------------------------------------- */
+
+/* meson kills half a second after its SIGTERM. In that time each test that still runs prints its stacks. */
+static void await_last_words(const struct apart *apart, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (apart[i].pid != 0) kill(apart[i].pid, SIGTERM);
+    for (int naps = 0; naps < LAST_WORDS_MS / 10; naps++) {
+        bool all = true;
+        for (size_t i = 0; i < count; i++) {
+            siginfo_t end = {0};
+            if (apart[i].pid == 0) continue;
+            all = all && waitid(P_PID, (id_t)apart[i].pid, &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid != 0;
+        }
+        if (all) return;
+        test_sleep_ms(10);
+    }
+}
+
+static _Noreturn void give_up(const struct apart *apart, const struct CMUnitTest *tests, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (apart[i].pid == 0) continue;
+        printf("# still running when the program's time was over: %s\n", tests[i].name);
+        fflush(stdout);
+        proc_print(apart[i].pid);
+    }
+    await_last_words(apart, count);
+    for (size_t i = 0; i < count; i++) {
+        if (apart[i].pid == 0) continue;
+        kill(-apart[i].pid, SIGKILL);
+        print_test(&apart[i], &tests[i], i + 1);
+    }
+    _exit(1);
+}
+
 int test_run_each_apart(const struct CMUnitTest *tests, size_t count) {
     static struct apart apart[TESTS_MAX];
     size_t begun = 0, printed = 0, limit = at_once();
@@ -150,6 +147,8 @@ int test_run_each_apart(const struct CMUnitTest *tests, size_t count) {
     }
     printf("1..%zu\n", count);
     fflush(stdout);
+    test_watchdog_begin();
+    test_watchdog_leave_to_children();
     heed_term();
     while (printed < count) {
         while (begun < count && running(apart, count) < limit) {

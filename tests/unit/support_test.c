@@ -145,7 +145,7 @@ TEST(the_seed_of_a_run_that_dies_is_named) {
         test_leave_out("an emulator starts no second program of its kind: run it on an ARM64 machine");
         return;
     }
-    char said[1024];
+    static char said[1 << 16];
     for (enum end end = BY_TRAP; end <= BY_EXIT; end++) {
         last_words(end, said, sizeof said);
         const char *line = strstr(said, "TW_SEED=0x51c3");

@@ -501,8 +501,7 @@ int main(void) {
     redis_server_require();
     redis_cluster_start(&cluster, MASTERS, 0, options);
     redis_cluster_url(&cluster, url, sizeof url);
-    int failed =
-        test_scale(1) > 1 ? cmocka_run_group_tests(longer, NULL, NULL) : cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_scale(1) > 1 ? test_run_list(longer) : test_run_list(tests);
     redis_cluster_destroy(&cluster);
     return failed;
 }

@@ -441,8 +441,7 @@ int main(void) {
     };
     redis_server_require();
     redis_server_start(&plain, NULL);
-    int failed =
-        test_scale(1) > 1 ? cmocka_run_group_tests(all, NULL, NULL) : cmocka_run_group_tests(quick, NULL, NULL);
+    int failed = test_scale(1) > 1 ? test_run_list(all) : test_run_list(quick);
     redis_server_destroy(&plain);
     return failed;
 }

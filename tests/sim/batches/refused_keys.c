@@ -390,5 +390,5 @@ int main(void) {
     struct CMUnitTest tests[PLAYS];
     for (size_t i = 0; i < PLAYS; i++)
         tests[i] = (struct CMUnitTest){plays[i].name, each_seed, NULL, name_failed_seed, (void *)&plays[i]};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run_list(tests);
 }
