@@ -17,6 +17,7 @@ import tempfile
 import time
 import urllib.parse
 
+sys.dont_write_bytecode = True
 sys.path.append(sys.path[0] + "/../support")
 import tap
 from tap import ok as report

@@ -1,26 +1,25 @@
-"""crowd.py TOOL ENGINE FOLDER -- slow clients and a hostile socket beside five good engines: each good client and each good
-engine is answered within a second.
+"""crowd.py TOOL ENGINE FOLDER -- slow clients and a hostile socket beside five good engines: none of them delays a good client.
 Goal: whoever is slow, silent or wrong delays nobody else, at the exporter's HTTP, at a watch socket, and as a socket that the
 exporter asks. Method: five engines run (watch_engine.c); sockets beside them say nothing, too much, or lies; 300 clients
-send half a request, or nothing, and stay. Then good clients ask. A busy machine gets three tries."""
-import os
+send half a request, or nothing, and stay. Then good clients ask. Who waited for a slow one would wait for the end of its
+time (CLIENT_MS, REQUEST_MS), in every try. A busy machine gets as many tries as there are in 40 seconds."""
+import atexit
 import socket
 import subprocess
 import sys
 import threading
 import time
 
+sys.dont_write_bytecode = True
+sys.path.append(sys.path[0] + "/../support")
+import tap
+from tap import ok
+
 tool, engine, folder = sys.argv[1:]
 GOOD = [f"good{i}" for i in range(5)]
-number = 0
-
-
-def ok(good, what, why=""):
-    global number
-    number += 1
-    if not good:
-        print("#", why)
-    print(f"{'ok' if good else 'not ok'} {number} - {what}", flush=True)
+CLIENT_S = 2  # tools/watched/exporter_http.c: the time of a slow client; three silent sockets have more, one after the other
+REQUEST_S = 5  # extras/watch.c
+PATIENCE_S = 40
 
 
 def hostile(name, act):
@@ -58,6 +57,15 @@ def endless(client):
         client.sendall(b"# x\n" * 20000)
 
 
+silent_is_asked = threading.Event()
+
+
+def silent(client):
+    silent_is_asked.set()
+    client.recv(1 << 20)  # the request
+    client.recv(1)  # until the other end is closed
+
+
 def drips(client):
     while True:
         client.sendall(b"#\n")
@@ -65,7 +73,9 @@ def drips(client):
 
 
 HOSTILE = {
-    "silent": lambda client: time.sleep(60),
+    "silent": silent,
+    "silent-too": silent,
+    "silent-as-well": silent,
     "endless": endless,
     "drips": drips,
     "names": says(b"".join(b"# TYPE tallywheel_m%d gauge\ntallywheel_m%d 1\n" % (i, i) for i in range(40000)) + BUILD),
@@ -85,6 +95,7 @@ for name in GOOD:
     assert run.stdout.readline() == "ready\n"
     engines.append(run)
 exporter = subprocess.Popen([tool, "exporter", "--listen", "127.0.0.1:0", f"{folder}/*.sock"], stderr=subprocess.PIPE, text=True)
+atexit.register(exporter.kill)
 port = int(exporter.stderr.readline().rsplit(":", 1)[1].split("/")[0])
 
 
@@ -94,7 +105,10 @@ def scrape():
         got = b""
         while chunk := client.recv(65536):
             got += chunk
-    return got.decode().split("\r\n\r\n", 1)[1]
+    head, end, page = got.decode().partition("\r\n\r\n")
+    if not end:
+        raise ConnectionError(f"cut off behind {head[-100:]!r}")
+    return page
 
 
 def ask(name):
@@ -105,39 +119,58 @@ def ask(name):
         got = b""
         while chunk := client.recv(65536):
             got += chunk
-    assert got.endswith(b"\nend\n"), got[-100:]
+    if not got.endswith(b"\nend\n"):
+        raise ConnectionError(f"cut off behind {got[-100:]!r}")
 
 
-def longest(work, arguments):
-    """All at the same time; the longest of them, in seconds."""
-    took = []
+def together(work, arguments):
+    """All at the same time: how long each took, and what went wrong."""
+    took, wrong = [], []
 
     def one(argument):
         began = time.monotonic()
         try:
             work(*argument)
             took.append(time.monotonic() - began)
-        except (OSError, AssertionError, IndexError) as error:
-            print("#", error)
-            took.append(99)
+        except OSError as error:
+            wrong.append(error)
     threads = [threading.Thread(target=one, args=(argument,)) for argument in arguments]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return max(took)
+    return took, wrong
 
 
-def within_a_second(work, arguments, crowd=lambda: None):
-    best = 99
-    for _ in range(3):
-        kept = crowd()
-        best = min(best, longest(work, arguments))
-        for client in kept or []:
+def nobody_waits(work, arguments, crowd, slow_s, sentence):
+    """In some try each is answered before the time of any slow client has ended."""
+    tries, end = [], time.monotonic() + PATIENCE_S
+    while not tries or time.monotonic() < end:
+        try:
+            kept = crowd()
+        except OSError as error:  # so busy that the first one's time has ended before the last one has come
+            tries.append(error)
+            continue
+        took, wrong = together(work, arguments)
+        for client in kept:
             client.close()
-        if best <= 1:
-            break
-    return best
+        if not wrong and max(took) < slow_s:
+            ok(True, sentence)
+            return
+        tries.append(f"{took} {wrong}")
+    ok(False, sentence, tries)
+
+
+def page_once(holds):
+    """A page for which it holds. On a busy machine an engine may miss one."""
+    end = time.monotonic() + PATIENCE_S
+    while not holds(page := scrape()) and time.monotonic() < end:
+        pass
+    return page
+
+
+def up_in(page):
+    return {line.split('"')[1][:-5]: line[-1] for line in page.split("\n") if line.startswith("tallywheel_exporter_up{")}
 
 
 def slow_http():
@@ -158,26 +191,27 @@ def slow_watch():
     return clients
 
 
-print("1..7")
-page = scrape()
-up = {line.split('"')[1][:-5]: line[-1] for line in page.split("\n") if line.startswith("tallywheel_exporter_up{")}
-ok(up == {name: "1" for name in GOOD + ["labelled"]} | {name: "0" for name in HOSTILE}, "five engines are up, and no socket that lies", up)
+tap.plan(7)
+wanted = {name: "1" for name in GOOD + ["labelled"]} | {name: "0" for name in HOSTILE}
+page = page_once(lambda page: up_in(page) == wanted)
+ok(up_in(page) == wanted, "five engines are up, and no socket that lies", up_in(page))
 ok(page.count("# TYPE tallywheel_exporter_up ") == 1 and "node_cpu" not in page and "tallywheel_m1" not in page,
    "nothing of a page that is refused is shown")
 ok('tallywheel_x{socket="labelled.sock",a="\\"}",exported_socket="mine",exported_exported_socket="old"} 1' in page.split("\n"),
    "a label of the program's own that is called socket makes room", [line for line in page.split("\n") if "_x{" in line])
-took = within_a_second(scrape, [()] * 5, slow_http)
-ok(took <= 1, "five scrapes beside 300 slow clients and sockets that are silent, each within a second", took)
-took = within_a_second(ask, [(name,) for name in GOOD], slow_watch)
-ok(took <= 1, "each of five engines with idle clients on its socket answers within a second", took)
+nobody_waits(scrape, [()] * 5, slow_http, CLIENT_S, "five scrapes wait for none of 300 slow clients, nor for sockets that are silent")
+nobody_waits(ask, [(name,) for name in GOOD], slow_watch, REQUEST_S, "nor do those who ask five engines, for idle clients of their sockets")
 kept = slow_watch()
-page = scrape()
-ok(all(f'tallywheel_exporter_up{{socket="{name}.sock"}} 1\n' in page for name in GOOD), "and the exporter gets their pages")
-began = time.monotonic()
-threading.Thread(target=longest, args=(scrape, [()]), daemon=True).start()  # it may be cut off
-time.sleep(0.1)
+page = page_once(lambda page: up_in(page) == wanted)
+ok(up_in(page) == wanted, "and the exporter gets their pages", up_in(page))
+silent_is_asked.clear()
+cut_off = threading.Thread(target=together, args=(scrape, [()]))
+cut_off.start()
+silent_is_asked.wait(PATIENCE_S)
 exporter.terminate()
-ok(exporter.wait(20) == 143, "SIGTERM ends the exporter in the middle of it", time.monotonic() - began)
+ok(exporter.wait(PATIENCE_S) == 143, "SIGTERM ends the exporter in the middle of it", exporter.returncode)
+cut_off.join()
 for run in engines:
     run.stdin.close()
     run.wait(20)
+tap.end()

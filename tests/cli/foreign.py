@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 
+sys.dont_write_bytecode = True
 sys.path.append(sys.path[0] + "/../support")
 import tap
 from tap import ok

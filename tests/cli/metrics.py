@@ -5,21 +5,18 @@ knows; a little server here serves both, each under its Content-Type, and Promet
 folder of its own, scrapes them and is asked what it holds.
 """
 import http.server
-import json
-import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
-import time
-import urllib.parse
-import urllib.request
 
+sys.dont_write_bytecode = True
 sys.path.append(sys.path[0] + "/../support")
 import tap
+from prometheus import Prometheus
 from tap import ok
+from waits import wait_until
 
 FORMATS = ("prometheus", "openmetrics")
 program = sys.argv[1]
@@ -47,34 +44,6 @@ class Responder(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def ask(port, path, **query):
-    url = f"http://127.0.0.1:{port}{path}?{urllib.parse.urlencode(query)}"
-    with urllib.request.urlopen(url, timeout=5) as answer:
-        return json.load(answer)["data"]
-
-
-def value_of(port, query):
-    """The one value of a query, as a float; None: there is none (yet), or the server does not answer."""
-    try:
-        result = ask(port, "/api/v1/query", query=query)["result"]
-    except (OSError, ValueError, KeyError):
-        return None
-    return float(result[0]["value"][1]) if len(result) == 1 else None
-
-
-def wait_for(port, query, want, seconds=40):
-    until = time.monotonic() + seconds
-    while (value := value_of(port, query)) != want and time.monotonic() < until:
-        time.sleep(0.1)
-    return value
-
-
 def samples(text):
     return sum(1 for line in text.decode().splitlines() if line and not line.startswith("#"))
 
@@ -84,45 +53,30 @@ def scrape(folder):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Responder)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     target = f"127.0.0.1:{server.server_address[1]}"
-    jobs = "".join(f"- {{job_name: {name}, metrics_path: /{name}, static_configs: [{{targets: ['{target}']}}]}}\n"
-                   for name in FORMATS)
-    config = os.path.join(folder, "prometheus.yml")
-    with open(config, "w", encoding="utf-8") as out:
-        out.write(f"global: {{scrape_interval: 1s, scrape_timeout: 1s}}\nscrape_configs:\n{jobs}")
-    port = free_port()
-    with open(os.path.join(folder, "log"), "wb") as log:
-        prometheus = subprocess.Popen(
-            ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder}/data",
-             f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log)
+    prometheus = Prometheus(folder, {name: (target, "/" + name) for name in FORMATS})
     try:
-        look(port)
+        look(prometheus)
     finally:
-        prometheus.kill()
-        prometheus.wait()
+        prometheus.end()
         server.shutdown()
 
 
-def look(port):
+def look(prometheus):
     """What Prometheus holds of each page."""
+    def has(value, query):
+        return wait_until(lambda: [float(one) for one in prometheus.values(query) or []] == [value])
+
     for name in FORMATS:
-        up = wait_for(port, f'up{{job="{name}"}}', 1)
-        detail = ""
-        if up != 1:
-            try:
-                detail = [target["lastError"] for target in ask(port, "/api/v1/targets")["activeTargets"]]
-            except (OSError, ValueError, KeyError) as error:
-                detail = error
-        ok(up == 1, f"Prometheus takes the page of {name}", detail)
         job = f'job="{name}"'
+        ok(has(1, f"up{{{job}}}"), f"Prometheus takes the page of {name}",
+           [target["lastError"] for target in (prometheus.ask("/api/v1/targets") or {}).get("activeTargets", [])])
         labels = 'service="shop",zone="caf\u00e9 \\"a\\""'
-        taken = value_of(port, f"scrape_samples_scraped{{{job}}}")
-        ok(taken == samples(page(name)), f"and every sample of it ({name})", taken)
-        adds = value_of(port, f"tallywheel_increments_total{{{job},{labels}}}")
-        ok(adds == 42, f"counters are there, under the program's labels ({name})", adds)
-        denied = value_of(port, f'tallywheel_family_limit_denied_total{{{job},{labels},family="logins"}}')
-        ok(denied == 2, f"so are those of a family ({name})", denied)
-        orders = value_of(port, f"shop_orders{{{job}}}")
-        ok(orders == 3, f"and the program's own, on the same page ({name})", orders)
+        for sentence, value, query in [
+                ("and every sample of it", samples(page(name)), f"scrape_samples_scraped{{{job}}}"),
+                ("counters are there, under the program's labels", 42, f"tallywheel_increments_total{{{job},{labels}}}"),
+                ("so are those of a family", 2, f'tallywheel_family_limit_denied_total{{{job},{labels},family="logins"}}'),
+                ("and the program's own, on the same page", 3, f"shop_orders{{{job}}}")]:
+            ok(has(value, query), f"{sentence} ({name})", prometheus.values(query))
 
 
 def main():

@@ -12,6 +12,7 @@ import tempfile
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
+sys.dont_write_bytecode = True
 sys.path.append(sys.path[0] + "/../support")
 import tap
 

@@ -17,12 +17,11 @@ import time
 
 sys.dont_write_bytecode = True
 import rig
-from rig import Load, Nginx, Redis, same, wait_until
+from rig import Load, Nginx, Redis, run, same, wait_until
 
 sources = rig.begin(sys.argv)
 if not shutil.which("redis-server"):
-    rig.leave_out("redis-server is not installed: apt-get install redis-server")
-tap = rig.Tap()
+    rig.tap.skip_all("redis-server is not installed: apt-get install redis-server")
 is_long = "TW_SCALE" in os.environ
 redis = Redis().start()
 
@@ -352,20 +351,20 @@ def password() -> None:
 
 
 one, two = serve("one"), serve("two")
-tap.run("a strict limit is exact over two nginx of two workers", strict)
-tap.run("a hard limit is sold to the last unit over two nginx, by requests that wait", hard)
-tap.run("slots are one number over two nginx", slots)
-tap.run("a request that one limit denies takes nothing of the others", first_denied_takes_nothing)
-tap.run("clients that leave while they wait give back what was taken for them", clients_leave)
-tap.run("HTTP/2: streams wait, and end, each for itself", http2)
-tap.run("five reloads under load refuse or lose no request, and the books agree", reloads)
+run("a strict limit is exact over two nginx of two workers", strict)
+run("a hard limit is sold to the last unit over two nginx, by requests that wait", hard)
+run("slots are one number over two nginx", slots)
+run("a request that one limit denies takes nothing of the others", first_denied_takes_nothing)
+run("clients that leave while they wait give back what was taken for them", clients_leave)
+run("HTTP/2: streams wait, and end, each for itself", http2)
+run("five reloads under load refuse or lose no request, and the books agree", reloads)
 if is_long:
-    tap.run("Redis is stopped for a second: nobody is refused, and the books agree", goes_and_comes, "stopped", 1)
-tap.run("Redis is killed and comes again: nobody is refused, and the books agree", goes_and_comes, "killed", 2)
-tap.run("more requests wait for a stopped Redis than may: nobody is refused, and the books agree", busy)
-tap.run("workers that are killed double nothing", killed)
+    run("Redis is stopped for a second: nobody is refused, and the books agree", goes_and_comes, "stopped", 1)
+run("Redis is killed and comes again: nobody is refused, and the books agree", goes_and_comes, "killed", 2)
+run("more requests wait for a stopped Redis than may: nobody is refused, and the books agree", busy)
+run("workers that are killed double nothing", killed)
 end(one, two, but="exited on signal 9|TW-E028")
 if is_long:
-    tap.run("a cluster", cluster)
-tap.run("a password from a file that only root can read", password)
-tap.end()
+    run("a cluster", cluster)
+run("a password from a file that only root can read", password)
+rig.tap.end(plans=True)

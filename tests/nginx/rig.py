@@ -13,42 +13,28 @@ import tempfile
 import threading
 import time
 
+sys.path.append(sys.path[0] + "/../support")
+import tap
+import waits
+
 NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
 WRAPPER = os.environ.get("TW_WRAPPER", "").split()  # for example valgrind and its options
 
 
-def leave_out(why: str) -> None:
-    print(f"1..0 # SKIP {why}")
-    sys.exit(0)
-
-
-class Tap:
-    """One line for each test. A test is a function; it fails by an exception."""
-
-    def __init__(self) -> None:
-        self.count = self.failed = 0
-
-    def run(self, sentence: str, test, *arguments) -> None:
-        self.count += 1
-        try:
-            test(*arguments)
-            print(f"ok {self.count} - {sentence}", flush=True)
-        except Exception as error:  # pylint: disable=broad-except
-            self.failed += 1
-            print(f"not ok {self.count} - {sentence}")
-            for line in f"{type(error).__name__}: {error}".splitlines():
-                print(f"# {line}", flush=True)
-            trace = error.__traceback__
-            while trace:
-                print(f"#   line {trace.tb_lineno} of {os.path.basename(trace.tb_frame.f_code.co_filename)}")
-                trace = trace.tb_next
-            for server in Nginx.all[-1:]:
-                for line in server.errors().splitlines()[-15:]:
-                    print(f"# {line[:300]}", flush=True)
-
-    def end(self) -> None:
-        print(f"1..{self.count}")
-        sys.exit(self.failed != 0)
+def run(sentence: str, test, *arguments) -> None:
+    """A result. A test is a function; it fails by an exception."""
+    try:
+        test(*arguments)
+        tap.ok(True, sentence)
+    except Exception as error:  # pylint: disable=broad-except
+        why = [f"{type(error).__name__}: {error}"[:3000]]
+        trace = error.__traceback__
+        while trace:
+            why.append(f"  line {trace.tb_lineno} of {os.path.basename(trace.tb_frame.f_code.co_filename)}")
+            trace = trace.tb_next
+        for server in Nginx.all[-1:]:
+            why += [line[:300] for line in server.errors().splitlines()[-15:]]
+        tap.ok(False, sentence, why)
 
 
 def same(found, wanted, of: str = "") -> None:
@@ -56,12 +42,9 @@ def same(found, wanted, of: str = "") -> None:
         raise AssertionError(f"{of}{' is ' if of else ''}{found!r}, not {wanted!r}")
 
 
-def wait_until(what: str, condition, seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"after {seconds} s not yet: {what}")
-        time.sleep(0.02)
+def wait_until(what: str, condition, seconds: float = 60) -> None:
+    if not waits.wait_until(condition, seconds):
+        raise AssertionError(f"after {seconds} s not yet: {what}")
 
 
 def read(path: str) -> str:
@@ -354,6 +337,6 @@ class Load:
 def begin(arguments: list) -> str:
     """The first lines of a program: module and sources are its arguments. Returns the folder of the sources."""
     if len(arguments) < 3 or not arguments[1] or not os.path.exists(NGINX):
-        leave_out("the module was not built: apt-get install nginx nginx-dev")
+        tap.skip_all("the module was not built: apt-get install nginx nginx-dev")
     Nginx.module = os.path.abspath(arguments[1])
     return arguments[2]

@@ -13,12 +13,11 @@ import sys
 
 sys.dont_write_bytecode = True
 import rig
-from rig import Daemon, Load, Redis, same, wait_until
+from rig import Daemon, Load, Redis, run, same, wait_until
 
 sources = rig.begin(sys.argv)
 if rig.WRAPPER:
-    rig.leave_out("nginx starts its successor itself, without the words of TW_WRAPPER: run it without them")
-tap = rig.Tap()
+    rig.tap.skip_all("nginx starts its successor itself, without the words of TW_WRAPPER: run it without them")
 
 
 def make(name: str, zones: str, rules: str) -> Daemon:
@@ -116,8 +115,8 @@ def with_redis() -> None:
     server.must_be_clean()
 
 
-tap.run("without Redis: no request is lost, counts begin from 0, the old processes leave nothing", without_redis)
-tap.run("the old nginx that is called back has its counts", taken_back)
+run("without Redis: no request is lost, counts begin from 0, the old processes leave nothing", without_redis)
+run("the old nginx that is called back has its counts", taken_back)
 if shutil.which("redis-server"):
-    tap.run("with Redis: no request is lost, limits are exact over old and new, the books agree", with_redis)
-tap.end()
+    run("with Redis: no request is lost, limits are exact over old and new, the books agree", with_redis)
+rig.tap.end(plans=True)

@@ -12,10 +12,9 @@ import time
 
 sys.dont_write_bytecode = True
 import rig
-from rig import Load, Nginx, same, wait_until
+from rig import Load, Nginx, run, same, wait_until
 
 sources = rig.begin(sys.argv)
-tap = rig.Tap()
 starts = 30 if "TW_SCALE" in os.environ else 3
 
 
@@ -239,15 +238,15 @@ def last_worker() -> None:
     end(server, "exited on signal 9|TW-E028")
 
 
-tap.run(f"two workers admit exactly the limit, in each of {starts} starts, and none more after a reload", exact)
-tap.run("five reloads under load refuse or lose no request, and the limit is exact", reloads)
-tap.run("a reload keeps the counts of zones that did not change, and begins the others from 0", zones_of_reload)
-tap.run("reloads that change zones do not add up memory in the master", memory_of_reloads)
-tap.run("a configuration that is refused changes nothing", wrong_reload)
-tap.run("workers that are killed neither exceed the limit nor stop the windows", killed)
-tap.run("without a master process all works, too", without_master)
-tap.run("a request waits for the next window, in whichever worker", waits)
-tap.run("a client that leaves while it waits gives back what it had of other limits", clients_leave)
-tap.run("slots are free when their requests end, or their worker is killed", slots)
-tap.run("a worker that comes after the last one has all counts", last_worker)
-tap.end()
+run(f"two workers admit exactly the limit, in each of {starts} starts, and none more after a reload", exact)
+run("five reloads under load refuse or lose no request, and the limit is exact", reloads)
+run("a reload keeps the counts of zones that did not change, and begins the others from 0", zones_of_reload)
+run("reloads that change zones do not add up memory in the master", memory_of_reloads)
+run("a configuration that is refused changes nothing", wrong_reload)
+run("workers that are killed neither exceed the limit nor stop the windows", killed)
+run("without a master process all works, too", without_master)
+run("a request waits for the next window, in whichever worker", waits)
+run("a client that leaves while it waits gives back what it had of other limits", clients_leave)
+run("slots are free when their requests end, or their worker is killed", slots)
+run("a worker that comes after the last one has all counts", last_worker)
+rig.tap.end(plans=True)

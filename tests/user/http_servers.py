@@ -16,21 +16,14 @@ import tempfile
 import threading
 import time
 
+sys.dont_write_bytecode = True
 sys.path.append(sys.path[0] + "/../support")
 import tap
 from tap import ok
+from waits import wait_until
 
 PATIENCE_S = 30
 PHONES = 500
-
-
-def wait_for(holds):
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end:
-        if holds():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 class Redis:
@@ -40,7 +33,7 @@ class Redis:
         self.server = subprocess.Popen(
             ["redis-server", "--port", "0", "--unixsocket", self.path, "--save", "", "--dir", self.folder],
             stdout=subprocess.DEVNULL)
-        assert wait_for(lambda: os.path.exists(self.path) and self.ask("PING") == "PONG")
+        assert wait_until(lambda: os.path.exists(self.path) and self.ask("PING") == "PONG")
 
     def ask(self, *words):
         try:
@@ -135,14 +128,14 @@ def play(program):
     server = None
     try:
         server = Server(program, redis)
-        ok(wait_for(lambda: get(server.client(), "/buy")[0] == 200), f"{name}: Redis sells the first phone")
+        ok(wait_until(lambda: get(server.client(), "/buy")[0] == 200), f"{name}: Redis sells the first phone")
         ok(limits(server), f"{name}: 100 calls of a client are served, and headers count them down")
         ok(leave_parked(server, redis), f"{name}: clients that are parked hold up nobody")
-        ok(wait_for(lambda: redis.sold() == 1), f"{name}: what was asked for by clients that left is not sold")
-        ok(wait_for(lambda: get(server.client(), "/buy")[0] == 200), f"{name}: then Redis sells again")
+        ok(wait_until(lambda: redis.sold() == 1), f"{name}: what was asked for by clients that left is not sold")
+        ok(wait_until(lambda: get(server.client(), "/buy")[0] == 200), f"{name}: then Redis sells again")
         statuses = sells(server)
         sold = 2 + statuses.count(200)
-        while sold < PHONES and wait_for(lambda: get(server.client(), "/buy")[0] in (200, 410)):
+        while sold < PHONES and wait_until(lambda: get(server.client(), "/buy")[0] in (200, 410)):
             sold = redis.sold()
         ok(redis.sold() == PHONES and statuses.count(200) + statuses.count(410) + statuses.count(503) == 600,
            f"{name}: 24 clients at once buy the stock, and no phone more")

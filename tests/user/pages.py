@@ -21,8 +21,10 @@ import sys
 import tempfile
 import time
 
+sys.dont_write_bytecode = True
 sys.path.append(sys.path[0] + "/../support")
 import tap
+
 root, build = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 sys.path.insert(0, os.path.join(root, "scripts"))
 from page_check import Page  # noqa: E402

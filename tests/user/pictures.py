@@ -11,6 +11,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree as xml
 
+sys.dont_write_bytecode = True
 sys.path.append(sys.path[0] + "/../support")
 import tap
 from tap import no_faults
@@ -154,7 +155,7 @@ def faults_of(name: str, svg: str) -> list:
     wrong = []
     page = picture.each("rect")[0]
     if page.get("class") != "page" or ".page{fill:#" not in picture.style or \
-       float(page.get("width")) < picture.width - 2 or float(page.get("height")) < picture.height - 2:
+              float(page.get("width")) < picture.width - 2 or float(page.get("height")) < picture.height - 2:
         wrong.append(f"{name}: no background of its own")
     if "prefers-color-scheme:dark" not in picture.style or not picture.each("title") or not picture.each("desc"):
         wrong.append(f"{name}: nothing for dark pages, or nothing for who does not see it")
@@ -196,30 +197,30 @@ def away_from(picture: Picture, name: str, wanted: tuple) -> list:
 def check_drawing() -> None:
     made = drawn(FILES)
     wrong = [f"no {name}.svg" for name in NAMES if name not in made]
-    ok(wrong + [fault for name, svg in made.items() for fault in faults_of(name, svg)],
-       "four pictures, well-formed, nothing stands on anything else")
+    no_faults(wrong + [fault for name, svg in made.items() for fault in faults_of(name, svg)],
+              "four pictures, well-formed, nothing stands on anything else")
     if wrong:
         return
     latency, growth, rollover, overshoot = (Picture(made[name]) for name in NAMES)
     wanted = ["Abseil inline", "Abseil string", "Slowest string", "Tallywheel", "ours, sized", "floor",
               "liburcu node"]
-    ok(named(latency, {words: 2 for words in wanted}), "every peer is named in each panel, losers and ours alike")
-    ok(named(growth, {"GLib inline": 1, "Tallywheel": 2, "ours, synced": 1, "clock only": 2}),
-       "growth: at full speed and paced")
-    ok(named(rollover, {"ours, near": 2, "ours, between": 2, "clock, near": 2, "clock, between": 2}),
-       "roll-over: near a boundary and between, and the clock alone")
-    ok(named(overshoot, {"sent again": 1, "fixed share": 1, "Tallywheel soft": 1}),
-       "overshoot: each way of doing it once, what Redis has counted is no case")
+    no_faults(named(latency, {words: 2 for words in wanted}), "every peer is named in each panel, losers and ours alike")
+    no_faults(named(growth, {"GLib inline": 1, "Tallywheel": 2, "ours, synced": 1, "clock only": 2}),
+              "growth: at full speed and paced")
+    no_faults(named(rollover, {"ours, near": 2, "ours, between": 2, "clock, near": 2, "clock, between": 2}),
+              "roll-over: near a boundary and between, and the clock alone")
+    no_faults(named(overshoot, {"sent again": 1, "fixed share": 1, "Tallywheel soft": 1}),
+              "overshoot: each way of doing it once, what Redis has counted is no case")
     # Rounds of 1, 3, 2 times 100 ns and so on: the medians are twice those.
-    ok(away_from(latency, "Tallywheel", ((0, "200 ns"), (3, "10 µs"))),
-       "a median of 200 ns stands at the tick 200 ns, 10 µs at 10 µs")
-    ok(away_from(overshoot, "sent again", ((0, "+10"),)) + away_from(overshoot, "Tallywheel soft", ((2, "0"),)),
-       "+10 % over the limit stands at the tick +10, 0 at 0")
+    no_faults(away_from(latency, "Tallywheel", ((0, "200 ns"), (3, "10 µs"))),
+              "a median of 200 ns stands at the tick 200 ns, 10 µs at 10 µs")
+    no_faults(away_from(overshoot, "sent again", ((0, "+10"),)) + away_from(overshoot, "Tallywheel soft", ((2, "0"),)),
+              "+10 % over the limit stands at the tick +10, 0 at 0")
     one_round = drawn(dict(FILES, **{"alone.csv": alone((2,))}))
-    ok([] if one_round == made else ["they differ"], "the same medians make the same pictures, to the byte")
+    no_faults([] if one_round == made else ["they differ"], "the same medians make the same pictures, to the byte")
     machine = ("Some CPU @ 2.00GHz, 7 cores", "Linux 6.1, ", "gcc 12.2.0", "2026-11-02, load: 0.1 ")
-    ok([f"{name}: no {words}" for name in NAMES[:3] for words in machine if words not in made[name]],
-       "machine, system, compiler and date stand below")
+    no_faults([f"{name}: no {words}" for name in NAMES[:3] for words in machine if words not in made[name]],
+              "machine, system, compiler and date stand below")
 
 
 # A file, what stands there, a fault in its place, the line that is named (0: none), and what is said.
@@ -258,16 +259,16 @@ def check_refusals() -> None:
                 wrong.append(f"{name}, '{fault[:40]}': status {said.returncode}, said {said.stderr}")
             if stage.made():
                 wrong.append(f"{name}, '{fault[:40]}': pictures {list(stage.made())}")
-    ok(wrong, "what is not understood is named by file and line, and nothing is drawn")
+    no_faults(wrong, "what is not understood is named by file and line, and nothing is drawn")
     with Stage({name: text for name, text in FILES.items() if not name.startswith(("grow", "rivals"))}) as stage:
         said = stage.draw()
-        ok([] if said.returncode == 0 and sorted(stage.made()) == ["latency", "rollover"] and
-           "left out: growth.svg" in said.stdout and "left out: overshoot.svg" in said.stdout else [said],
-           "a picture without its files is left out, and a line says so")
+        no_faults([] if said.returncode == 0 and sorted(stage.made()) == ["latency", "rollover"] and
+                  "left out: growth.svg" in said.stdout and "left out: overshoot.svg" in said.stdout else [said],
+                  "a picture without its files is left out, and a line says so")
     with Stage({}) as stage:
         said = stage.draw()
-        ok([] if said.returncode == 1 and "nothing to draw from" in said.stderr and not stage.made() else [said],
-           "an empty folder is an error")
+        no_faults([] if said.returncode == 1 and "nothing to draw from" in said.stderr and not stage.made() else [said],
+                  "an empty folder is an error")
 
 
 def check_repository() -> None:
@@ -289,10 +290,11 @@ def check_repository() -> None:
             wrong.append(f"{name}: no machine, system and date")
         if not any(f"pictures/{name}.svg)" in text for text in pages.values()):
             wrong.append(f"{name}: on no page")
-    ok(wrong, "the pictures of docs/pictures are sound, and stand on a page")
+    no_faults(wrong, "the pictures of docs/pictures are sound, and stand on a page")
 
 
-print("1..13")
+tap.plan(13)
 check_drawing()
 check_refusals()
 check_repository()
+tap.end()

@@ -5,6 +5,10 @@ import pathlib
 import re
 import sys
 
+sys.dont_write_bytecode = True
+sys.path.append(sys.path[0] + "/../support")
+import tap
+
 include = pathlib.Path(sys.argv[1]) / "include"
 
 
@@ -19,8 +23,7 @@ used = set(re.findall(r"\b(tw_[a-z0-9_]+)\s*\(", wrapper))
 other_ways = {"tw_str": "tw_bytes"} | {name: name + "_sized" for name in calls if name + "_sized" in calls}
 other_ways |= {name: name[:-6] for name in calls if name.endswith("_sized")}
 missing = sorted(name for name in calls if name not in used and other_ways.get(name) not in used)
-print("1..2")
-print("ok 1 - the header has calls" if len(calls) > 70 else f"not ok 1 - the header has calls: {len(calls)} were found")
-for name in missing:
-    print(f"# {name}() is missing")
-print("not ok 2" if missing else "ok 2", "- the wrapper has all of them")
+tap.plan(2)
+tap.ok(len(calls) > 70, "the header has calls", f"{len(calls)} were found")
+tap.no_faults(missing, "the wrapper has all of them")
+tap.end()
