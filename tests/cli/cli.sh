@@ -1,16 +1,15 @@
 # shellcheck shell=sh disable=SC2034,SC2154
-# cli.sh -- what the scripts of this folder share; sourced with the command's path in $tool.
+# cli.sh -- what the scripts of this folder share; sourced with the command's path in $tool and the folder's in $2.
 # Always true: everything is written into a folder of its own under $TMPDIR, removed at the end; helpers started in the
 # background are ended by their id. A run can be repeated: TW_SEED, or else TW_SEED_ROUND, gives the same logs.
+# shellcheck source=tests/support/tap.sh
+. "$2/../support/tap.sh"
 set -u
 LC_ALL=C
 export LC_ALL
 work=$(mktemp -d)
-number=0
 background=''
 redis=''
-ran=''
-broken=''
 tab=$(printf '\t')
 seed=${TW_SEED:-${TW_SEED_ROUND:-$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')}}
 
@@ -28,21 +27,10 @@ plan() { # COUNT
     echo "# seed $seed"
 }
 
-# A step. It fails as well if one of its set_up() failed. A step that fails says what the last command did and printed:
-# a rare failure may be seen only in a report.
-ok() { # STATUS SENTENCE
-    number=$((number + 1))
-    if [ "$1" -eq 0 ] && [ -z "$broken" ]; then
-        echo "ok $number - $2"
-    else
-        echo "not ok $number - $2"
-        printf '%s' "$broken" | head -n 5
-        say_last_run
-    fi
-    ran='' broken=''
-}
-
+# A step that fails says what the last command did and printed: a rare failure may be seen only in a report.
+explain=say_last_run
 say_last_run() {
+    printf '%s' "$broken" | head -n 5
     if [ -n "$ran" ]; then printf '%s\n' "$ran" | sed 's/^/# /'; fi
     for stream in out err; do
         [ -s "$work/$stream" ] || continue
@@ -83,8 +71,13 @@ stuck_reader() { # PIPE
 pipe = os.open(sys.argv[1], os.O_RDONLY)
 while struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0] < 60000: time.sleep(0.05)
 open(sys.argv[2], "w").close()
-time.sleep(100)' "$1" "$work/full" &
+time.sleep(100)' "$1" "$work/full" >"$work/reader" 2>&1 &
     background="$background $!"
+}
+
+# Whether a process does nothing, for it waits for something.
+sleeps() { # PID
+    grep -q '^State:.*S ' "/proc/$1/status"
 }
 
 # Ends a program that prints into it by one signal. $status: its exit status, 137 if it had to be killed.
@@ -92,8 +85,8 @@ interrupt_print() { # PID SIGNAL
     # one process, so it ends when it is killed; and whoever waits for the test's output must not wait for it
     python3 -c 'import os, sys, time; time.sleep(50); os.kill(int(sys.argv[1]), 9)' "$1" >/dev/null 2>&1 &
     background="$background $!"
-    until [ -e "$work/full" ]; do sleep 0.1; done
-    sleep 0.2
+    wait_until [ -e "$work/full" ]
+    wait_until sleeps "$1" # in its write
     kill "-$2" "$1"
     wait "$1"
     status=$?
@@ -121,11 +114,10 @@ redis_start() {
         >"$work/redis.log" 2>&1 &
     redis=$!
     background="$background $redis"
-    for _ in $(seq 1 100); do
-        ask PING >/dev/null 2>&1 && return
-        sleep 0.1
-    done
-    echo '# redis-server does not start'
+    wait_until redis_answers || echo '# redis-server does not start'
+}
+redis_answers() {
+    ask PING >/dev/null 2>&1
 }
 ask() {
     redis-cli -s "$work/redis.sock" "$@"
@@ -157,14 +149,32 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 sys.exit(code)' "$work/out" "$@"
 }
 
-# Waits until a file has a line that matches; false after ten seconds.
+# Waits until a file has a line that matches.
 wait_for() { # PATTERN FILE
-    for _ in $(seq 1 100); do
-        grep -q -- "$1" "$2" 2>/dev/null && return 0
-        sleep 0.1
-    done
+    wait_until grep -q -s -- "$1" "$2" && return 0
     echo "# no '$1' in: $(head -c 300 "$2")"
     return 1
+}
+
+# Waits until `count --follow` has looked at its files again, and has read what is there now: each look is three reads or
+# more, one each 200 ms, and the reads of what has come besides.
+looks() { # PID [READS]
+    looks_from=$(reads_of "$1") looks_more=${2:-15}
+    wait_until has_looked "$1"
+}
+has_looked() {
+    [ $(($(reads_of "$1") - looks_from)) -ge "$looks_more" ]
+}
+reads_of() {
+    sed -n 's/^syscr: //p' "/proc/$1/io"
+}
+# Waits until it has opened the file.
+opens() { # PID FILE
+    wait_until has_open "$1" "$2"
+}
+has_open() {
+    # shellcheck disable=SC2010  # names of links, which are numbers
+    ls -l "/proc/$1/fd" 2>/dev/null | grep -qF -- " $2"
 }
 
 # Order of `count --output tsv`: by window, then count downwards, then key in byte order.

@@ -5,16 +5,12 @@
 set -u
 tool=$(realpath "$1")
 completion=$(realpath "$2/../../packaging/completion")
+# shellcheck source=tests/support/tap.sh disable=SC2154
+. "$2/../support/tap.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 touch "$work/access.log" "$work/access one.log"
 cd "$work" || exit 2
-number=0
-
-ok() { # STATUS SENTENCE
-    number=$((number + 1))
-    if [ "$1" -eq 0 ]; then echo "ok $number - $2"; else echo "not ok $number - $2"; fi
-}
 
 # same WHAT THESE THOSE: two lists of lines, in any order
 same() {
@@ -55,7 +51,7 @@ same shapes "$(offered audit --shape '')" "$shapes"
 ok $? 'the shapes that it names are those of the command'
 
 if ! command -v zsh >/dev/null 2>&1; then
-    for number in 6 7 8 9; do echo "ok $number # SKIP zsh is not installed: apt-get install zsh"; done
+    for which in 6 7 8 9; do skip "zsh, $which" "zsh is not installed: apt-get install zsh"; done
     exit
 fi
 cat >asked.zsh <<'ASKED'

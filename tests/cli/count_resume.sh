@@ -52,10 +52,10 @@ slowly() { # NAME: $pid is the run; 8,000 lines have come
     pid=$!
     exec 3>"$work/fifo"
     head -n 8000 "$work/log" >&3
-    for _ in $(seq 1 100); do
-        [ "$(position "$1")" != '' ] && [ "$(position "$1")" -gt 10000 ] && break
-        sleep 0.1
-    done
+    wait_until is_beyond "$1" 10000
+}
+is_beyond() { # NAME POSITION
+    [ "$(position "$1" | grep . || echo 0)" -gt "$2" ]
 }
 slowly away
 kill -9 "$redis"

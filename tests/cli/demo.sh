@@ -31,8 +31,8 @@ if command -v redis-server >/dev/null && ! "$tool" count --redis unix:///nowhere
         grep -q 'sold = stock: no unit sold twice, none left' "$work/cluster.out"
     ok $? 'with a cluster, of which the master with the stock is killed, the books agree, and the whole stock is sold'
 else
-    ok 0 'with Redis, killed in the middle, the books agree # SKIP redis-server is not installed: apt-get install redis-server'
-    ok 0 'SIGTERM ends it early # SKIP redis-server is not installed: apt-get install redis-server'
+    skip 'with Redis, killed in the middle, the books agree' 'redis-server is not installed: apt-get install redis-server'
+    skip 'SIGTERM ends it early' 'redis-server is not installed: apt-get install redis-server'
     wait $cluster && grep -q 'no redis-server here' "$work/cluster.out"
     ok $? 'without redis-server there is no cluster, and the demo says so'
 fi

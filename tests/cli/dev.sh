@@ -7,7 +7,8 @@ root=$1
 dev_script=$root/dev # `root` changes in some of the steps
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-number=0
+# shellcheck source=tests/support/tap.sh disable=SC2154
+. "$root/tests/support/tap.sh"
 
 stand_in() { # NAME TEXT
     printf '#!/bin/sh\n%s\n' "$2" >"$work/bin/$1"
@@ -23,11 +24,6 @@ run() { # EXPECTED-STATUS ARGS...: ./dev with our stand-ins; true if it ends so
     echo "# ./dev $* ended with $status, should end with $expected"
     sed 's/^/# /' "$work/err"
     return 1
-}
-
-ok() { # STATUS SENTENCE
-    number=$((number + 1))
-    if [ "$1" -eq 0 ]; then echo "ok $number - $2"; else echo "not ok $number - $2"; fi
 }
 
 counted() { # EXPECTED, test log on standard input

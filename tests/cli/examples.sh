@@ -23,7 +23,7 @@ tool=${beside}ranking
 run 0 && [ "$(head -n 2 "$work/out" | tr -s ' ' | tr '\n' ';')" = '1. newcomer 11000;2. evergreen 5000;' ]
 ok $? 'a list of the hour and one of the day are merged'
 if ! redis_is_installed; then
-    for rest in 6 7 8 9 10 11 12 13 14 15 16 17; do echo "ok $rest # SKIP redis-server is not installed: apt-get install redis-server"; done
+    for rest in 6 7 8 9 10 11 12 13 14 15 16 17; do skip "example $rest" "redis-server is not installed: apt-get install redis-server"; done
     exit 0
 fi
 tool=${beside}with_redis

@@ -30,6 +30,11 @@ ok $? 'the environment, also for an audit, and for a user whose name is in the U
 run 1 $count --redis "$url" "$work/log" && err_has 'NOAUTH' && ! grep -qF "$odd" "$work/err"
 ok $? 'without it Redis refuses'
 
+# The password is covered soon after the start, for all that follows.
+shows_stars() {
+    tr '\0' ' ' <"/proc/$pid/cmdline" >"$work/line" 2>/dev/null
+    grep -qF '*******' "$work/line"
+}
 mkfifo "$work/pipe"
 for form in "--redis=unix://:secret1%2F@$work/none.sock" "--redis unix://counter:secret1@$work/none.sock" '--redis redis://:se%2Fcret1@127.0.0.1:1'; do
     # shellcheck disable=SC2086
@@ -37,8 +42,8 @@ for form in "--redis=unix://:secret1%2F@$work/none.sock" "--redis unix://counter
     pid=$!
     background="$background $pid"
     exec 3>"$work/pipe"
-    sleep 0.5
-    tr '\0' ' ' <"/proc/$pid/cmdline" >>"$work/shown" 2>/dev/null
+    wait_until shows_stars
+    cat "$work/line" >>"$work/shown"
     exec 3>&-
     kill $pid 2>/dev/null
     wait $pid

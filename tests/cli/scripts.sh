@@ -8,12 +8,8 @@ scripts=$root/scripts
 TW_ROOT=$(mktemp -d)
 export TW_ROOT
 trap 'rm -rf "$TW_ROOT"' EXIT
-number=0
-
-ok() { # STATUS SENTENCE
-    number=$((number + 1))
-    if [ "$1" -eq 0 ]; then echo "ok $number - $2"; else echo "not ok $number - $2"; fi
-}
+# shellcheck source=tests/support/tap.sh disable=SC2154
+. "$root/tests/support/tap.sh"
 
 run() { # EXPECTED-STATUS SCRIPT ARGS...: true if it ends so; what it says is in $TW_ROOT/said
     expected=$1 script=$2
@@ -298,8 +294,7 @@ if command -v git >/dev/null 2>&1 && command -v abidiff >/dev/null 2>&1; then
     ok $? 'and so does a call that is gone'
 else
     for what in placeholder changes older tag tool shown entry twice lacking new gone; do
-        number=$((number + 1))
-        echo "ok $number - release: $what # SKIP no git or abidiff: apt-get install git abigail-tools"
+        skip "release: $what" 'no git or abidiff: apt-get install git abigail-tools'
     done
 fi
 
@@ -354,8 +349,7 @@ abi() { # EXPECTED-STATUS SED-SCRIPT: against the header as it is
 }
 if ! command -v abidiff >/dev/null 2>&1; then
     for what in 'may grow' 'may not go' 'may not move'; do
-        number=$((number + 1))
-        echo "ok $number - $what # SKIP abidiff is not installed: apt-get install abigail-tools"
+        skip "$what" 'abidiff is not installed: apt-get install abigail-tools'
     done
     exit
 fi

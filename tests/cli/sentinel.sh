@@ -13,11 +13,19 @@ free_port() {
     python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
 
+answer() {
+    redis-cli -p "$sentinel_port" --user watcher -a hush --no-auth-warning PING 2>/dev/null | grep -q PONG && redis_answers
+}
+answer_or_end() {
+    answer || ! kill -0 "$server" 2>/dev/null || ! kill -0 "$pid" 2>/dev/null
+}
+
 # A server's port may be taken between its choice and its use: tried anew.
 for _ in 1 2 3 4 5; do
     port=$(free_port) sentinel_port=$(free_port)
     redis-server --port "$port" --bind 127.0.0.1 --unixsocket "$work/redis.sock" --dir "$work" --save '' >"$work/redis.log" 2>&1 &
-    background="$background $!"
+    server=$!
+    background="$background $server"
     mkdir -p "$work/sentinel"
     {
         echo "sentinel monitor shop 127.0.0.1 $port 1"
@@ -26,11 +34,9 @@ for _ in 1 2 3 4 5; do
     } >"$work/sentinel/sentinel.conf"
     redis-server "$work/sentinel/sentinel.conf" --sentinel --port "$sentinel_port" --bind 127.0.0.1 --dir "$work/sentinel" \
         >"$work/sentinel.log" 2>&1 &
-    background="$background $!"
-    for _ in $(seq 1 50); do
-        redis-cli -p "$sentinel_port" --user watcher -a hush --no-auth-warning PING 2>/dev/null | grep -q PONG && ask PING >/dev/null 2>&1 && break 2
-        sleep 0.1
-    done
+    pid=$!
+    background="$background $pid"
+    wait_until answer_or_end && answer && break
 done
 url="redis+sentinel://127.0.0.1:$sentinel_port/shop"
 

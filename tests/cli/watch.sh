@@ -20,11 +20,10 @@ commands=0
 tell() { # COMMAND
     commands=$((commands + 1))
     echo "$1" >&7
-    for _ in $(seq 1 200); do
-        [ "$(grep -c 'done' "$work/said")" -ge "$commands" ] && return
-        sleep 0.05
-    done
-    echo "# the engine does not answer to $1"
+    wait_until has_done "$commands" || echo "# the engine does not answer to $1"
+}
+has_done() { # COMMANDS
+    [ "$(grep -c 'done' "$work/said")" -ge "$1" ]
 }
 member() { # EXPRESSION: of the object in $work/out, by python
     python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$work/out" "$1"
@@ -142,8 +141,8 @@ _, status = os.waitpid(pid, 0)
 sys.exit(f"ended with {status}" if status else 0)
 END
 if "$tool" top "$socket" </dev/null 2>&1 | grep -q 'built without ncurses'; then
-    echo "ok $((number += 1)) - the screen # SKIP built without ncurses: apt-get install libncurses-dev"
-    echo "ok $((number += 1)) - the screen outlives its engine # SKIP built without ncurses: apt-get install libncurses-dev"
+    skip 'the screen' 'built without ncurses: apt-get install libncurses-dev'
+    skip 'the screen outlives its engine' 'built without ncurses: apt-get install libncurses-dev'
 else
     python3 "$work/screen.py" "$tool" "$socket" >"$work/err" 2>&1
     ok $? 'the screen: drawn, drawn anew in another size, another family by a key, ended by q'
@@ -151,10 +150,10 @@ else
     ok $? 'the screen outlives its engine: says that it is gone, and shows the next one'
 fi
 kill -STOP "$server"
-timeout 50 "$tool" top --once "$socket" >"$work/out" 2>"$work/err" &
+"$tool" top --once "$socket" >"$work/out" 2>"$work/err" &
 looks=$!
 background="$background $looks"
-sleep 1
+opens "$looks" socket: && wait_until sleeps "$looks" # it has asked, and waits
 kill -INT "$looks"
 wait "$looks"
 [ $? -eq 130 ] && err_is_empty
@@ -165,9 +164,6 @@ ok $? '--help'
 (unset TALLYWHEEL_SOCKET && run 2 show "$socket" && err_has 'name a family in front of the socket')
 ok $? 'show: a socket without a family is named as what it is'
 exec 7>&-
-for _ in $(seq 1 200); do
-    [ -e "$socket" ] || break
-    sleep 0.05
-done
+wait_until [ ! -e "$socket" ]
 run 1 top --once && [ ! -e "$socket" ] && [ ! -s "$work/engine.err" ]
 ok $? 'the socket goes with its engine'

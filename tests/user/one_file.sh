@@ -7,16 +7,13 @@ root=$1
 program=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-number=0
+# shellcheck source=tests/support/tap.sh disable=SC2154
+. "$root/tests/support/tap.sh"
 
-ok() { # STATUS SENTENCE
-    number=$((number + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $number - $2"
-    else
-        echo "not ok $number - $2"
-        head -n 20 "$work/log" | sed 's/^/# /'
-    fi
+# shellcheck disable=SC2034  # of tap.sh
+explain=show_log
+show_log() {
+    head -n 20 "$work/log" | sed 's/^/# /'
 }
 
 echo 1..5
@@ -42,5 +39,5 @@ if command -v clang >/dev/null; then
     [ $? -ne 0 ] && [ "$(grep -c 'error:' log)" -eq 1 ] && grep -q 'error: "Tallywheel needs a little-endian target"' log
     ok $? 'a big-endian target is refused in one line'
 else
-    ok 0 'a big-endian target is refused in one line # SKIP clang is not installed: apt-get install clang'
+    skip 'a big-endian target is refused in one line' 'clang is not installed: apt-get install clang'
 fi

@@ -8,26 +8,27 @@ header_dir=$(dirname "$program")/../../include
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export PKG_CONFIG_PATH="$build/meson-uninstalled"
-number=0
+# shellcheck source=tests/support/tap.sh disable=SC2154
+. "$(dirname "$program")/../support/tap.sh"
+# shellcheck disable=SC2034  # of tap.sh
+explain=show_log
+show_log() {
+    sed 's/^/# /' "$work/log"
+}
 
 # try COMPILER LANGUAGE STANDARD
 try() {
-    number=$((number + 1))
     if ! command -v "$1" >/dev/null 2>&1; then
-        echo "ok $number - $1 -std=$3 # SKIP $1 is not installed: apt-get install $1"
+        skip "$1 -std=$3" "$1 is not installed: apt-get install $1"
         return
     fi
     strict="-std=$3 -Wall -Wextra -pedantic -Werror"
     # eval: pkg-config quotes its flags for a shell. The header must also compile alone.
-    if eval "$1 -x $2 $strict -c -o '$work/program.o' '$program' $(pkg-config --cflags tallywheel-uninstalled)" >"$work/log" 2>&1 &&
+    eval "$1 -x $2 $strict -c -o '$work/program.o' '$program' $(pkg-config --cflags tallywheel-uninstalled)" >"$work/log" 2>&1 &&
         echo '#include <tallywheel.h>' | eval "$1 -x $2 $strict '-I$header_dir' -fsyntax-only -" >>"$work/log" 2>&1 &&
         eval "$1 -o '$work/program' '$work/program.o' $(pkg-config --libs tallywheel-uninstalled)" >>"$work/log" 2>&1 &&
-        "$work/program" >>"$work/log" 2>&1; then
-        echo "ok $number - $1 -std=$3 compiles, links and runs"
-    else
-        echo "not ok $number - $1 -std=$3"
-        sed 's/^/# /' "$work/log"
-    fi
+        "$work/program" >>"$work/log" 2>&1
+    ok $? "$1 -std=$3 compiles, links and runs"
 }
 
 echo 1..13
@@ -43,15 +44,6 @@ try clang c c11
 try clang++ c++ c++11
 try clang++ c++ c++20
 
-ok() { # STATUS SENTENCE
-    number=$((number + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $number - $2"
-    else
-        echo "not ok $number - $2"
-        sed 's/^/# /' "$work/log"
-    fi
-}
 ninja -C "$build" -t inputs product >"$work/log" 2>&1 && grep -q '^libtallywheel\.so' "$work/log" && grep -q '^libtallywheel\.a$' "$work/log"
 ok $? 'what ./dev run builds is all that there is to link'
 # The C++ header, by itself and in a program; without exceptions and RTTI, as some projects have it.
@@ -61,8 +53,7 @@ if command -v g++ >/dev/null 2>&1; then
         "$(pkg-config --cflags --libs tallywheel-uninstalled)" >"$work/log" 2>&1 && "$work/wrapper" >>"$work/log" 2>&1
     ok $? 'tallywheel.hpp: g++ -std=c++17 compiles, links and runs'
 else
-    number=$((number + 1))
-    echo "ok $number - tallywheel.hpp # SKIP g++ is not installed: apt-get install g++"
+    skip 'tallywheel.hpp' 'g++ is not installed: apt-get install g++'
 fi
 # shellcheck disable=SC2046
 eval "gcc -o '$work/static' '$program' $(pkg-config --cflags tallywheel-uninstalled)" \

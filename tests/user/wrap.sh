@@ -1,9 +1,17 @@
 #!/bin/sh
+# shellcheck disable=SC2181  # a status is looked at where it is compared
 # wrap.sh ROOT -- packaging/tallywheel.wrap fetches this tree by git, and a project finds the library in it. Prints TAP.
 # Method: the tree's files, in a repository of their own, are what the .wrap's address names; nothing is compiled. In a
 # release the .wrap names its tag, and the repository has that.
 set -u
 root=$1
+# shellcheck source=tests/support/tap.sh disable=SC2154
+. "$root/tests/support/tap.sh"
+# shellcheck disable=SC2034  # of tap.sh
+explain=show_what_was_said
+show_what_was_said() {
+    sed 's/^/# /' "$work/said"
+}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 if ! command -v git >/dev/null 2>&1; then
@@ -22,10 +30,7 @@ sed "s|^url = .*|url = file://$work/origin|" "$root/packaging/tallywheel.wrap" >
 printf '%s\n' "project('consumer', 'c')" \
     "executable('program', 'program.c', dependencies: dependency('tallywheel', allow_fallback: true))" >"$work/project/meson.build"
 echo 'int main(void) { return 0; }' >"$work/project/program.c"
-if PKG_CONFIG_LIBDIR=/nowhere meson setup "$work/build" "$work/project" --prefer-static -Dtallywheel:redis=disabled >"$work/said" 2>&1; then
-    echo 'ok 1 - the .wrap fetches the tree, and the project has its dependency'
-else
-    sed 's/^/# /' "$work/said"
-    echo 'not ok 1 - the .wrap fetches the tree, and the project has its dependency'
-fi
-if [ -f "$work/project/subprojects/tallywheel/include/tallywheel.h" ]; then echo 'ok 2 - it is what git has'; else echo 'not ok 2 - it is what git has'; fi
+PKG_CONFIG_LIBDIR=/nowhere meson setup "$work/build" "$work/project" --prefer-static -Dtallywheel:redis=disabled >"$work/said" 2>&1
+ok $? 'the .wrap fetches the tree, and the project has its dependency'
+[ -f "$work/project/subprojects/tallywheel/include/tallywheel.h" ]
+ok $? 'it is what git has'
