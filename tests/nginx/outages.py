@@ -203,18 +203,18 @@ def goes_and_comes(how: str, number: int) -> None:
     key = f"o{number}"
     loads = [Load(one, path, 3) for path in (f"/soft?key={key}", f"/strict?key={key}&limit=1000000")]
     closed = Load(one, f"/closed?key={key}", 2)
-    time.sleep(0.3)
+    all_served = [*loads, closed]
+    wait_until("all are served", lambda: all(load.statuses.get(200) for load in all_served))
     if how == "stopped":
         redis.pause()
         time.sleep(1.2)
         redis.resume()
     else:
         redis.kill()
-        time.sleep(0.8)
+        wait_until("somebody is refused", lambda: closed.statuses.get(429))
         redis.start()
     wait_until("Redis decides again", lambda: one.ask(f"/strict?key=again{number}&limit=1000000").status == 200 and
-        any(" redis /page" in line for line in one.access()[-12:]), 30)
-    time.sleep(0.3)
+        any(" redis /page" in line for line in one.access()[-12:]))
     found = [load.stop() for load in loads]
     found_closed = closed.stop()
     same([load.failures for load in loads + [closed]], [[], [], []])

@@ -37,7 +37,7 @@ def end(server: Nginx, but: str = "$^") -> None:
 
 def exact() -> None:
     for number in range(starts):
-        server = make(f"exact{number}", "tallywheel_zone all window=1h;", "tallywheel_limit all one 100;").start()
+        server = make(f"exact{number}", "tallywheel_zone all window=month;", "tallywheel_limit all one 100;").start()
         found = Load(server, "/page", clients=8, most=25).wait()
         same(found, {200: 100, 429: 100}, f"start {number}")
         server.reload()
@@ -46,7 +46,7 @@ def exact() -> None:
 
 
 def reloads() -> None:
-    server = make("reloads", "tallywheel_zone all window=1h;", "tallywheel_limit all one 3000;").start()
+    server = make("reloads", "tallywheel_zone all window=month;", "tallywheel_limit all one 3000;").start()
     load = Load(server, "/page", clients=6)
     for _ in range(5):
         time.sleep(0.15)
@@ -65,11 +65,11 @@ def admitted_by_test(server: Nginx, found: dict) -> int:
 
 
 def zones_of_reload() -> None:
-    server = make("zones", "tallywheel_zone kept window=1h; tallywheel_zone changed window=1h;",
+    server = make("zones", "tallywheel_zone kept window=month; tallywheel_zone changed window=month;",
         "tallywheel_limit kept $arg_a 3; tallywheel_limit changed $arg_b 3;").start()
     same([server.ask("/page?a=1").status for _ in range(4)], [200, 200, 200, 429])
     same([server.ask("/page?b=1").status for _ in range(4)], [200, 200, 200, 429])
-    server.write(block(server, "tallywheel_zone changed window=2h; tallywheel_zone kept window=1h; tallywheel_zone new window=1h;",
+    server.write(block(server, "tallywheel_zone changed window=2h; tallywheel_zone kept window=month; tallywheel_zone new window=month;",
         "tallywheel_limit kept $arg_a 3; tallywheel_limit changed $arg_b 3; tallywheel_limit new $arg_c 1;"))
     server.reload()
     same(server.ask("/page?a=1").status, 429, "a zone that did not change")
@@ -82,7 +82,7 @@ def zones_of_reload() -> None:
     for sample in ('family="kept",engine="1"', 'family="new",engine="2"', 'family="changed",engine="2"'):
         same(f"tallywheel_family_limit_admitted_total{{{sample}}}" in page, True, sample)
     same('tallywheel_entries{engine="1"}' in page and 'tallywheel_entries{engine="2"}' in page, True)
-    server.write(block(server, "tallywheel_zone kept window=1h;", "tallywheel_limit kept $arg_a 4;"))
+    server.write(block(server, "tallywheel_zone kept window=month;", "tallywheel_limit kept $arg_a 4;"))
     server.reload()
     same([server.ask("/page?a=1").status for _ in range(2)], [200, 429], "a higher limit")
     same('engine="2"' in server.ask("/metrics").text, False, "an engine without zones is gone")
@@ -110,20 +110,20 @@ def memory_of_reloads() -> None:
 
 
 def wrong_reload() -> None:
-    server = make("wrong", "tallywheel_zone kept window=1h;", "tallywheel_limit kept one 3;").start()
+    server = make("wrong", "tallywheel_zone kept window=month;", "tallywheel_limit kept one 3;").start()
     same(server.ask("/page").status, 200)
-    server.write(block(server, "tallywheel_zone kept window=1h; tallywheel_zone other window=1500ms;", "tallywheel_limit kept one 3;"))
+    server.write(block(server, "tallywheel_zone kept window=month; tallywheel_zone other window=1500ms;", "tallywheel_limit kept one 3;"))
     server.process.send_signal(signal.SIGHUP)
     wait_until("the reason is in the log", lambda: 'tallywheel_zone "other": window: 1500 ' in server.errors())
     same([server.ask("/page").status for _ in range(3)], [200, 200, 429])
-    server.write(block(server, "tallywheel_zone kept window=1h;", "tallywheel_limit kept one 4;"))
+    server.write(block(server, "tallywheel_zone kept window=month;", "tallywheel_limit kept one 4;"))
     server.reload()
     same([server.ask("/page").status for _ in range(2)], [200, 429])
     end(server, r"\[emerg\].*window: 1500")
 
 
 def killed() -> None:
-    server = make("killed", "tallywheel_zone all window=1h; tallywheel_zone second window=1s;",
+    server = make("killed", "tallywheel_zone all window=month; tallywheel_zone second window=1s;",
         "tallywheel_limit all $arg_all 2000;", "location /second { tallywheel_limit second one 5; try_files /page =404; }").start()
     load = Load(server, "/page?all=1", clients=6)
     for _ in range(4):
@@ -152,7 +152,7 @@ def sum_of(load: Load) -> set:
 
 
 def without_master() -> None:
-    server = make("single", "tallywheel_zone all window=1h;", "tallywheel_limit all one 3;", main="master_process off;", workers=0)
+    server = make("single", "tallywheel_zone all window=month;", "tallywheel_limit all one 3;", main="master_process off;", workers=0)
     server.start()
     same([server.ask("/page").status for _ in range(4)], [200] * 3 + [429])
     server.stop(signal.SIGTERM)
@@ -160,14 +160,12 @@ def without_master() -> None:
 
 
 def waits() -> None:
-    server = make("waits", "tallywheel_zone second window=1s; tallywheel_zone all window=1h;",
+    server = make("waits", "tallywheel_zone second window=1s; tallywheel_zone all window=month;",
         "tallywheel_limit second one 6 wait=10s; tallywheel_limit all one 15;").start()
-    begin = time.monotonic()
     same(Load(server, "/page", clients=4, most=5).wait(), {200: 15, 429: 5})
-    same(1 < time.monotonic() - begin < 10, True)
     client = server.client()  # one that waits while its worker shuts down is served
     load = Load(server, "/page", clients=8, most=1)
-    time.sleep(0.1)
+    wait_until("six are answered", lambda: load.statuses.get(429, 0) >= 6)
     server.reload()
     same(load.wait(), {429: 8})
     same(load.failures, [])
@@ -177,7 +175,7 @@ def waits() -> None:
 
 def clients_leave() -> None:
     """They leave while they wait for a unit of one limit, and have taken one of another."""
-    server = make("leave", "tallywheel_zone gate window=1h; tallywheel_zone all window=1h;",
+    server = make("leave", "tallywheel_zone gate window=month; tallywheel_zone all window=month;",
         "tallywheel_limit all one 5; tallywheel_limit gate one 1 wait=60s;",
         """location = /all { tallywheel_limit all one 5; try_files /page =404; }
         location = /look { tallywheel_limit all one 5 n=0; tallywheel_headers ratelimit; try_files /page =404; }""").start()
@@ -225,7 +223,7 @@ def slots() -> None:
 def last_worker() -> None:
     """nginx becomes a daemon by a fork of its own, after the configuration was read."""
     server = rig.Daemon("last", "", workers=1)
-    server.write(block(server, "tallywheel_zone all window=1h;", "tallywheel_limit all one 10;"))
+    server.write(block(server, "tallywheel_zone all window=month;", "tallywheel_limit all one 10;"))
     server.start()
     same([server.ask("/page").status for _ in range(4)], [200] * 4)
     for how in (signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM):
