@@ -1,6 +1,7 @@
 /* run.c -- see run.h: the list of this program's tests.
  * Method: cmocka calls a set-up before each test. That one tells the watchdog its name, and then makes the test's own.
- * Always true: the list is complete before main() begins, because constructors make it. */
+ * Always true: the list is complete before main() begins, because constructors make it. A line leaves the process when
+ * it is whole: processes that share a stream tear no line, and a child has none of its parent to print again. */
 #include "tests/support/run.h"
 
 #include "tests/support/side_by_side.h"
@@ -8,11 +9,16 @@
 
 #include <assert.h>
 #include <errno.h> /* program_invocation_short_name */
+#include <stdio.h>
 
 #define TESTS_MAX 128
 
 static struct CMUnitTest tests[TESTS_MAX];
 static size_t tests_count;
+
+__attribute__((constructor)) static void write_whole_lines(void) {
+    (void)setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
+}
 
 void test_list(struct CMUnitTest test) {
     if (tests_count == TESTS_MAX) abort(); /* before main(): nobody is there to read a message */
