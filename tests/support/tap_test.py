@@ -45,8 +45,8 @@ def main() -> None:
         child()
     if sys.argv[1:] == ["long"]:
         tap.ok(False, "s", "x" * 100000 + "\udc80\n" + "\u20ac" * 5000)
-        tap.skip("left", "why")
-        tap.skip_all("none")
+        tap.skip("left", "it: why")
+        tap.skip_all("all: why")
     tap.plan(3)
     done = asked("threads")
     said = done.stdout.split("\n")
@@ -60,7 +60,7 @@ def main() -> None:
     tap.ok(below == ["# why"] * 5 and done.returncode == 1 and done.stderr == "",
            "reasons stand below their result, and a program that goes on printing ends as it should", [below, done.returncode, done.stderr])
     lines = asked("long").stdout.split("\n")
-    tap.ok([len(line) for line in lines[1:3]] == [1000, 1000] and lines[3:] == ["ok 2 - left # SKIP why", "1..0 # SKIP none", ""],
+    tap.ok([len(line) for line in lines[1:3]] == [1000, 1000] and lines[3:] == ["ok 2 - left # SKIP it: why", "1..0 # SKIP all: why", ""],
            "long lines are cut, and what is left out is told", lines)
     tap.end()
 

@@ -42,8 +42,8 @@ static void find_self(char *path, size_t room) {
     path[size] = '\0';
 }
 
-/* Goal: a child repeats no line of its parent, also if nobody called fflush() before the fork. Method: this program runs
- * itself; its output is a pipe. */
+/* Goal: a child repeats no line of its parent, also if nobody called fflush() before the fork.
+ * Method: this program runs itself; its output is a pipe. */
 TEST(a_child_prints_no_line_of_its_parent) {
     if (test_is_emulated()) {
         test_leave_out("an emulator starts no second program of its kind: run it on an ARM64 machine");
