@@ -12,6 +12,15 @@ static void count_end(struct twi_dispatcher *dispatcher, enum twi_link_end ended
     if (ended == TWI_LINK_DENIED) TWI_ASK_COUNT(dispatcher, ask_refused, calls);
 }
 
+/* The sent calls whose end was not counted yet: those whose time was over before are in ask_timeouts. */
+static uint32_t uncounted(const struct twi_link *link) {
+    uint32_t count = 0;
+    for (const struct twi_lane *lane = link->sent.first; lane != NULL; lane = lane->next)
+        count += lane->state != TWI_LANE_UNSETTLED;
+    twi_check(count <= link->sent.count);
+    return count;
+}
+
 /* Puts the sent calls, in their order, before the waiting ones. */
 static void take_back(struct twi_dispatcher *dispatcher, struct twi_link *link) {
     struct twi_lane_list again = {0};
@@ -26,7 +35,8 @@ static void take_back(struct twi_dispatcher *dispatcher, struct twi_link *link) 
 void twi_loss_of(struct twi_dispatcher *dispatcher, struct twi_link *link, int64_t now_ms) {
     enum twi_link_end ended = link->ended;
     twi_check(ended != TWI_LINK_LIVES && link->phase == TWI_LINK_DOWN);
-    count_end(dispatcher, ended, link->sent.count != 0 ? link->sent.count : link->waiting.first != NULL);
+    uint32_t calls = ended == TWI_LINK_SILENT ? uncounted(link) : link->sent.count;
+    count_end(dispatcher, ended, link->sent.count != 0 ? calls : link->waiting.first != NULL);
     take_back(dispatcher, link);
     twi_link_failed(link, now_ms);
     twi_check(link->ended == TWI_LINK_LIVES);

@@ -21,11 +21,11 @@
 
 struct call {
     uint64_t number; /* 0: it is over */
-    int64_t deadline_ms, late_ms;
+    int64_t began_ms, deadline_ms, late_ms;
 };
 
 static struct call calls[CALLS];
-static int64_t begun, answered, forgotten, admitted, unknown, unsent, refused, limit = LIMIT;
+static int64_t begun, answered, forgotten, admitted, unknown, unsent, refused, waited_ms, limit = LIMIT;
 
 static const struct twi_driver *driver(void) {
     return world.engine->here->remote.driver;
@@ -36,6 +36,7 @@ static void hear(void *ctx, struct twi_answer *answer) {
     assert_true(call->number != 0);
     call->number = 0;
     answered++;
+    waited_ms += world.now_ms - call->began_ms;
     admitted += answer->outcome == TWI_REQUEST_DONE && strcmp(answer->values[0].text, "OK") == 0;
     unknown += answer->outcome == TWI_REQUEST_UNKNOWN;
     unsent += answer->outcome == TWI_REQUEST_UNSENT;
@@ -62,6 +63,7 @@ static bool ask(struct call *call, int key, int64_t time_ms) {
                                   .answered = hear,
                                   .ctx = call};
     enum twi_request_outcome why;
+    call->began_ms = world.now_ms;
     call->deadline_ms = request.deadline_ms;
     call->late_ms = world.late_ms;
     call->number = driver()->ask(world.engine->here->remote.sync, &request, &why);
@@ -93,7 +95,7 @@ static void world_begin(uint64_t seed) {
     for (int i = 0; i < CONNECTIONS; i++) free(world.connections[i].there.bytes), free(world.connections[i].back.bytes);
     memset(&world, 0, sizeof world);
     memset(calls, 0, sizeof calls);
-    begun = answered = forgotten = admitted = unknown = unsent = refused = 0;
+    begun = answered = forgotten = admitted = unknown = unsent = refused = waited_ms = 0;
     limit = LIMIT;
     test_prng_seed(&world.prng, seed);
     fake_clock_init(&world.clock, INT64_C(1700002800000));
@@ -182,6 +184,7 @@ static void play(uint64_t seed) {
     }
     assert_i64_equal(has, admitted);
     assert_i64_equal(answered + forgotten, begun);
+    assert_i64_equal(test_stat_of(world.engine, ask_ms), waited_ms);
     world_end();
 }
 
@@ -308,6 +311,7 @@ TEST(a_short_caller_harms_nobody) {
     assert_i64_equal(test_stat_of(world.engine, ask_connects), 1);
     turns(200);
     assert_i64_equal(world.counts[0], 2);
+    assert_i64_equal(test_stat_of(world.engine, ask_timeouts), 20);
     world_end();
 }
 
@@ -321,6 +325,7 @@ TEST(silence_ends_the_link) {
     turns(80);
     assert_i64_equal(unknown, 50);
     turns(40);
+    assert_i64_equal(test_stat_of(world.engine, ask_timeouts), 50); /* those that the silent link had, once */
     struct call late = {0};
     for (int i = 0; i < 50 && ask(&late, 0, 1); i++) turns(2);
     assert_i64_equal(late.number, 0);
@@ -346,6 +351,7 @@ TEST(a_lost_reply_is_asked_for_again) {
     assert_i64_equal(admitted, 2);
     assert_i64_equal(world.counts[0], 2);
     assert_i64_equal(test_stat_of(world.engine, asked_again), 1);
+    assert_i64_equal(test_stat_of(world.engine, ask_timeouts), 1);
     world_end();
 }
 
@@ -422,6 +428,28 @@ TEST(another_life_is_not_taken_for_this_one) {
     assert_i64_equal(world.counts[0], 3);
     assert_int_equal(world.note_count, 2);
     assert_string_not_equal(world.notes[1].who, twin.who);
+    world_end();
+}
+
+/* Goal: a charge that another life of this process has hidden cannot be undone, and is counted as forgotten. Method:
+ * the other life makes its call after the charge, and before the late answer, which has to be taken back, is here. */
+TEST(a_charge_that_another_life_has_hidden_is_forgotten) {
+    struct call call;
+    world_begin(14);
+    warm_up();
+    world.way_ms = 30;
+    assert_true(ask(&call, 0, 10));
+    turns(45);
+    assert_i64_equal(unknown, 1);
+    assert_i64_equal(world.counts[0], 2);
+    int number = atoi(world.notes[0].serial);
+    snprintf(world.notes[0].serial, sizeof world.notes[0].serial, "%d:0badcafe", number + 1);
+    assert_i64_equal(test_stat_of(world.engine, asks_forgotten), 0);
+    turns(200);
+    assert_int_equal(owed(), 0);
+    assert_i64_equal(world.counts[0], 2);
+    assert_i64_equal(test_stat_of(world.engine, asks_forgotten), 1);
+    assert_i64_equal(test_stat_of(world.engine, asks_settled), 0);
     world_end();
 }
 
