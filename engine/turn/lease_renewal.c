@@ -239,7 +239,6 @@ static bool look(tw_engine *engine, struct twi_lease *lease, struct twi_lease_me
     give_back(engine, lease, requested, limit);
     int64_t want = may ? draw_of(engine, lease, requested, limit, &need) : 0;
     if (want == 0 && !must_speak(&engine->turn, lease)) return false;
-    if (want != 0) twi_port_count(engine, lease_draws, 1);
     fill(engine, lease, limit, want, need, message);
     return true;
 }
@@ -384,6 +383,7 @@ static void take_grant(tw_engine *engine, struct twi_lease *lease, const struct 
         lease->turn.retry_ms = engine->turn.mono_ms + (answer->wait_ms > 0 ? answer->wait_ms + 1 : wait_ms);
         return;
     }
+    twi_port_count(engine, lease_draws, 1);
     bool whole = granted >= message->target;
     twi_store_relaxed(&lease->low_water, whole && lease->turn.grant_size > 1 ? lease->turn.grant_size / 2 : 0);
     twi_lease_hold(twi_lease_store_of(engine, lease), lease);

@@ -47,6 +47,7 @@ struct twi_sync { /* of one node */
     int64_t stalls_until_ms;
     struct line lines[STORES];
     int64_t admitted[KEYS];
+    int64_t draws; /* replies that granted units */
 };
 
 struct place { /* a server: its data, and the number of their history */
@@ -205,7 +206,9 @@ static void tell(struct twi_sync *sync, const struct line *line, struct letter *
     }
     struct twi_lease_message ask = letter->word.ask;
     struct twi_lease_answer answer = letter->answer.answer;
+    int64_t granted = ask.lease != NULL ? ask.lease->turn.granted : 0;
     twi_port_lease_answered(sync->engine, &ask, &answer);
+    sync->draws += ask.lease != NULL && ask.lease->turn.granted > granted;
 }
 
 static void cut(struct twi_sync *sync, struct line *line) {
@@ -608,6 +611,8 @@ static void check_end(void) {
             if (!sim.kills && !verdict.final) fail_run("sold out, and not final", key);
         }
     }
+    for (int i = 0; i < NODES; i++)
+        assert_i64_equal(test_stat_of(sim.nodes[i].engine, lease_draws), sim.nodes[i].draws);
     check(true);
     bool none = !sim.forgets || sim.is_quick;
     if (none && at_risk() != 0) fail_run("at risk without a cause", 0);
