@@ -135,6 +135,13 @@ find tests -name '*.[ch]' -exec sh -c 'for file; do tr "\n" " " <"$file" | grep 
 grep -rnE --include='*.sh' --include='*.py' "1\.\.0 # SKIP |^[^#]*\<skip ['\"]|\<skip(_all)?\(.*\"" tests | grep -vE "(# SKIP |skip['\"a-z_( ]).*: ." |
     grep -vE '^tests/(cli/dev\.sh|support/tap\.(py|sh)):' | must_be_empty "a skip names what is missing and how to get it: # SKIP WHAT: HOW"
 
+# ---- each statistic has a test: what is read as a field of its own, not in a list of all fields
+read_by_tests=$(find tests -name '*.c' -exec grep -ohE '((stat|figure)_of\([^,]*, *|tw_stats, *|FIGURE\(|stats(\(\w*\))?(\.|->)|stats_of\(\w*\)\.)[a-z_]+' {} + |
+    grep -oE '[a-z_]+$' | sort -u)
+sed -n '/^#define TW_STATS(X)/,/[^\]$/s/^    X(\([a-z_]*\),.*/\1/p' include/tallywheel.h | sort | while read -r name; do
+    printf '%s\n' "$read_by_tests" | grep -qx "$name" || echo "$name"
+done | must_be_empty "each statistic (TW_STATS) is read by name in a test"
+
 # ---- models are models of the code
 python3 "$scripts"/model_digests.py | must_be_empty "tests/orderings repeat what the code says now"
 

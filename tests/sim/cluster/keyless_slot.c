@@ -14,6 +14,8 @@ static struct {
     int from, to;  /* it lies at `from`; `to` is another master */
     bool at_opening;
     int questions; /* that reached other masters */
+    int64_t maps;  /* questions for the map of the cluster */
+    bool watches;
     bool moves;
 } scene;
 
@@ -32,9 +34,10 @@ static bool is_opening(const struct model_word *words, size_t count) {
 /* The slot begins to move when all masters have been asked; or when the opening comes, which is turned away then. */
 static void look_and_answer(struct world *world, struct world_connection *connection, const struct model_word *words,
                             size_t count, struct twi_bytes *reply) {
-    bool asks = count == 3 && words[1].size == 15 && memcmp(words[1].data, "COUNTKEYSINSLOT", 15) == 0;
+    scene.maps += count == 2 && words[1].size == 5 && memcmp(words[1].data, "SLOTS", 5) == 0;
+    bool asks = scene.watches && count == 3 && words[1].size == 15 && memcmp(words[1].data, "COUNTKEYSINSLOT", 15) == 0;
     scene.questions += asks;
-    bool begins = scene.at_opening ? is_opening(words, count) : asks;
+    bool begins = scene.watches && (scene.at_opening ? is_opening(words, count) : asks);
     if (!scene.moves && scene.questions == CLUSTER_WORLD_MASTERS - 1 && begins) {
         scene.moves = true;
         cluster_model_move_begin(&scene.cluster.model, scene.slot, scene.to);
@@ -67,6 +70,8 @@ static void begin(uint64_t seed, bool at_opening) {
     scene.slot = twi_key_slot_of(counter, strlen(counter));
     world_init(&scene.world, seed);
     cluster_world_begin(&scene.cluster, &scene.world, &scene.slot, 1);
+    answer = scene.world.aside;
+    scene.world.aside = look_and_answer;
     engine_world_options(&scene.world, &options);
     options.redis_url = CLUSTER_WORLD_URL;
     options.sync_interval_ms = 100;
@@ -86,8 +91,7 @@ static void begin(uint64_t seed, bool at_opening) {
     assert_i64_equal(redis_model_find(redis_at(scene.from), counter)->value, 100);
     redis_model_slot_loses_ledgers(redis_at(scene.from), scene.slot);
     (void)redis_model_make(redis_at(scene.from), marker, MODEL_NONE);
-    answer = scene.world.aside;
-    scene.world.aside = look_and_answer;
+    scene.watches = true;
     assert_status(tw_add(family, tw_str("k"), 7, NULL), TW_OK);
 }
 
@@ -113,6 +117,9 @@ static void split_after_the_ruling(uint64_t seed, bool at_opening) {
     assert_i64_equal(test_stat_of(scene.engine, stores_split), 0);
     assert_i64_equal(test_stat_of(scene.engine, uncertain), 100);
     assert_i64_equal(redis_model_find(redis_at(scene.from), counter)->value, 107);
+    for (int i = 0; i < 1000 && test_stat_of(scene.engine, map_refreshes) != scene.maps; i++) step(); /* one is asked */
+    assert_true(scene.maps > 1);
+    assert_i64_equal(test_stat_of(scene.engine, map_refreshes), scene.maps);
     (void)tw_close(scene.engine, 0);
     world_free(&scene.world);
 }

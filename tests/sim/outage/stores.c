@@ -161,6 +161,18 @@ TEST(a_store_with_nothing_to_do_rests) {
     sim_free();
 }
 
+static tw_stats stats_of(struct twi_sync *sync) {
+    tw_stats stats = {0};
+    twi_driver_find()->stats(sync, &stats);
+    return stats;
+}
+
+static int64_t waiting_by_their_own_words(const struct twi_sync *sync) {
+    int64_t count = 0;
+    for (uint32_t i = 0; i < sync->store_count; i++) count += sync->stores[i]->place.is_waiting;
+    return count;
+}
+
 /* Counts on every counter, and waits until that has arrived. Returns in how many turns a store waited for its place. */
 static int flush_all(struct twi_sync *sync) {
     tw_engine *engine = &sim.engines[0];
@@ -173,6 +185,9 @@ static int flush_all(struct twi_sync *sync) {
         world_step(&sim.world);
         turn_node(0); /* checks what the flush promises */
         waited += sync->active.waiting.count != 0;
+        tw_stats stats = stats_of(sync);
+        assert_i64_equal(stats.stores, 1 + TAGS);
+        assert_i64_equal(stats.stores_waiting, waiting_by_their_own_words(sync));
         assert_true(sync->active.taken <= sync->active.places);
     }
     assert_int_equal(flush->ticket, 0);
@@ -199,6 +214,7 @@ TEST(a_store_without_a_place_waits_and_loses_nothing) {
         turn_node(0);
     }
     assert_true(away->parking.count != 0 && sync->active.waiting.count == 0);
+    assert_i64_equal(stats_of(sync).stores_waiting, 0);
     for (size_t i = 1; i < FAKE_CELLS; i += 5) {
         bool is_away = fake_store_of(engine, &engine->cells[i]) == away->index;
         assert_i64_equal(engine->cells[i].acked - acked[i], is_away ? 0 : 10);

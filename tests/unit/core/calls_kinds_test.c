@@ -34,7 +34,9 @@ LATER_TEST(once_and_lock_answer_later) {
     rig_turn(&rig);
     assert_status(tw_lock_release_async(NULL, family, tw_str("k"), "nonsense"), TW_ERR_UNKNOWN_TOKEN);
     later.is_busy = true;
+    assert_i64_equal(test_stat_of(rig.engine, asks_forgotten), 0);
     assert_status(tw_lock_release_async(NULL, family, tw_str("k"), token), TW_ERR_BUSY);
+    assert_i64_equal(test_stat_of(rig.engine, asks_forgotten), 1);
     later.is_busy = false;
     assert_int_equal(told.times, 3);
 }

@@ -42,8 +42,15 @@ LATER_TEST(an_answer_comes_at_once_or_once_later) {
     assert_int_equal(told.request.verdict.final, 1);
 }
 
+static void take_30_ms(struct told *told) {
+    fake_clock_advance_ms(&rig.clock, 30);
+}
+static void take_20_ms(struct told *told) {
+    fake_clock_advance_ms(&rig.clock, 20);
+}
+
 /* Goal: with a queue `done` is called by tw_queue_run() alone, as often as it was asked to; the descriptor is readable
- * exactly while answers wait. */
+ * exactly while answers wait. The longest time that a `done` takes is known. */
 LATER_TEST(a_queue_delivers_what_it_is_asked_for) {
     static struct told told[5];
     tw_family *family = strict_family();
@@ -54,6 +61,8 @@ LATER_TEST(a_queue_delivers_what_it_is_asked_for) {
         prepare(&told[i], queue);
         assert_status(buy(&told[i], family), TW_STARTED);
     }
+    told[0].more = take_30_ms;
+    told[1].more = take_20_ms;
     assert_status(tw_queue_close(queue), TW_ERR_MODE);
     assert_status(tw_close(rig.engine, 0), TW_ERR_MODE);
     assert_int_equal(poll(&fd, 1, 0), 0);
@@ -61,7 +70,9 @@ LATER_TEST(a_queue_delivers_what_it_is_asked_for) {
     rig_turn(&rig);
     assert_int_equal(told[0].times, 0);
     assert_int_equal(poll(&fd, 1, 0), 1);
+    assert_i64_equal(test_stat_of(rig.engine, done_ms_max), 0);
     assert_int_equal(tw_queue_run(queue, 3), 3);
+    assert_i64_equal(test_stat_of(rig.engine, done_ms_max), 30);
     assert_int_equal(told[2].times, 1);
     assert_int_equal(told[3].times, 0);
     assert_int_equal(poll(&fd, 1, 0), 1);

@@ -26,6 +26,7 @@ TEST(a_counter_is_collected_once_for_all_adds_since_the_last_time) {
     rig_add(family, "a", 5);
     assert_i64_equal(hand_collect(10), 1);
     assert_i64_equal(hand->held[1].delta, 5);
+    assert_i64_equal(test_stat_of(rig.engine, redis_configured), 1);
     hand_close(&rig);
 }
 

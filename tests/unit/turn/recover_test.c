@@ -229,6 +229,31 @@ TEST_WITH(what_was_marked_under_a_doubtful_flag_is_sent, NULL, NULL, &rig) {
     }
 }
 
+static void *begin_and_end(void *arg) {
+    (void)twi_marking_begin(twi_thread_here(), rig.engine, slow.generation, slow.cell);
+    return arg;
+}
+
+/* Goal: each counter whose thread ended while it marked it is counted once, and the overflow counter is none of them.
+ * Method: a thread says what it marks and ends. */
+TEST_WITH(counters_of_threads_that_ended_are_counted, open_synced, rig_teardown, &rig) {
+    if (test_misses_robust_lists()) return;
+    tw_family *family = open_telling();
+    rig_add(family, "a", 1);
+    slow.generation = twi_window_find(family, RIG_START_MS);
+    struct twi_chunk *chunk = twi_arena_at(&rig.engine->arena, twi_load_relaxed(&slow.generation->marks.chunks));
+    for (int ended = 0; ended <= 3; ended++) {
+        slow.cell = ended == 3 ? &slow.generation->overflow : twi_chunk_cell(chunk, 0, true);
+        assert_i64_equal(test_stat_of(rig.engine, recovered_keys), ended);
+        assert_int_equal(pthread_create(&slow.thread, NULL, begin_and_end, NULL), 0);
+        pthread_join(slow.thread, NULL);
+        rig_turn(&rig);
+        rig_turn(&rig);
+    }
+    assert_i64_equal(test_stat_of(rig.engine, recovered_keys), 3);
+    hand->settle_at_turns = true;
+}
+
 /* Goal: a lease that the last owner had taken off the callers' list is looked at again. What a caller asked for while
  * its flag was set had no push. */
 TEST_WITH(a_lease_that_the_last_owner_had_taken_is_listed_again, open_synced, rig_teardown, &rig) {
