@@ -46,8 +46,8 @@ run 2 && [ ! -s "$work/out" ] && grep -q '^usage:' "$work/err"
 ok $? 'without a command it says what it can do, on standard error'
 run 2 tset && grep -q '^usage:' "$work/err"
 ok $? 'an unknown command is a usage error'
-run 2 soak forever && run 2 soak
-ok $? 'soak wants a number of seconds'
+run 2 soak forever && run 2 soak && run 2 soak 9 load nothing && run 2 soak load
+ok $? 'soak wants a number of seconds, and parts that it has'
 run 3 test && [ ! -s "$work/out" ]
 ok $? 'where it may not install, it exits with 3'
 grep -qx "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends libck-dev redis-server git'" "$work/err"
