@@ -411,6 +411,11 @@ main_build() {
     fi
 }
 
+# Programs that wait for Redis, and compilers: three for two processors.
+step_once() {
+    main_build && ninja_tests $main once && run_tests $main --suite once --num-processes "$(((3 * jobs + 1) / 2))"
+}
+
 step_long() {
     main_build && ninja_tests $main long || return
     if ! meson test -C "$out/$main" --list --suite long 2>/dev/null | grep -q ' / '; then
@@ -443,7 +448,7 @@ step_mutants() {
 
 # ---- main -----------------------------------------------------------------------------------------------------------
 
-all='format scripts layers gcc symbols install clang tidy noredis arm64 models asan tsan valgrind fuzz mutants long'
+all='format scripts layers gcc symbols install clang tidy noredis arm64 models asan tsan valgrind fuzz mutants once long'
 by_name='servers arm64_full musl compilers release' # minutes, and apt's network: these run only if they are named
 beside='tidy arm64 models mutants'
 step_beside() { # the steps that run beside the others when all are wanted
@@ -493,6 +498,7 @@ step asan 'AddressSanitizer and UBSan, checks=3'
 step tsan 'ThreadSanitizer, race points'
 step valgrind 'valgrind: no error, no leak; unit, checks=3'
 step fuzz 'fuzzing, 5 s for each target'
+step once 'what is the same in every build: sources, scripts, the code of the pages, the one file'
 step long 'the long tests, optimised'
 if [ -n "$wanted" ]; then
     step arm64_full 'the whole engine on ARM64: unit, model, fault and stress under qemu, also with its AES rounds'

@@ -130,13 +130,14 @@ printf '%s\n' '{"name": "y", "result": "SKIP", "stdout": "begun\nno server\n"}' 
     printf '%s\n' 'skipped: y: all of it: no server' | cmp -s - "$work/said"
 ok $? 'a program without TAP gives its reason in its last line'
 
-# ./dev test itself, its build stood in for: what it says last is the sum.
+# ./dev test itself, its build stood in for: what it says last is the sum of its two runs.
 stand_in ninja 'exit 0'
 stand_in meson 'case $1 in setup) mkdir -p "$2"; : >"$2/build.ninja" ;; test) mkdir -p "$3/meson-logs"
-printf "%s\n" "{\"result\": \"OK\", \"stdout\": \"1..2\\nok 1 - a\\n# left out: b: why\\nok 2 - b\\n\"}" >"$3/meson-logs/testlog.json" ;; esac'
+case "$*" in *--logbase*) log=${*##*--logbase } log=${log%% *} ;; *) log=testlog ;; esac
+printf "%s\n" "{\"result\": \"OK\", \"stdout\": \"1..2\\nok 1 - a\\n# left out: b: why\\nok 2 - b\\n\"}" >"$3/meson-logs/$log.json" ;; esac'
 (root=$work/tree && run 0 test)
-[ "$(tail -n 1 "$work/out")" = '1 passed, 0 failed, 1 skipped' ]
-ok $? 'the last line of test tells how many were skipped'
+[ "$(tail -n 1 "$work/out")" = '2 passed, 0 failed, 2 skipped' ]
+ok $? 'the last line of test is the sum of its two runs, and tells how many were skipped'
 
 stand_in ninja 'echo "$@" >"'"$work"'/ninja"
 mkdir -p "$2/bench/rivals" && printf "#!/bin/sh\necho the table: \"\$@\"\n" >"$2/bench/rivals/rivals" && chmod +x "$2/bench/rivals/rivals"'
