@@ -46,14 +46,15 @@ static void hang(const char *how, int timeout_s, char *said, size_t size) {
     pid_t child = test_fork();
     assert_true(child >= 0);
     if (child == 0) {
-        char text[16];
+        char text[16], program[1024] = ""; /* under valgrind the link itself would start valgrind */
+        if (readlink("/proc/self/exe", program, sizeof program - 1) < 0) _exit(9);
         snprintf(text, sizeof text, "%d", timeout_s);
         setenv(HANGS, how, 1);
         setenv("TW_TIMEOUT_S", strcmp(how, "alarm") == 0 ? "0" : text, 1);
         setenv("TW_TIMEOUT_FACTOR", "1", 1);
         setenv("CMOCKA_MESSAGE_OUTPUT", "TAP", 1);
         dup2(ends[1], STDOUT_FILENO);
-        execl("/proc/self/exe", "watchdog_test", NULL);
+        execl(program, "watchdog_test", NULL);
         _exit(9);
     }
     close(ends[1]);
