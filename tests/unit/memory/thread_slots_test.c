@@ -147,36 +147,6 @@ static int compare(const void *a, const void *b) {
     return (one > two) - (one < two);
 }
 
-/* Goal: more threads than a search looks at have slots of their own; when they have ended, others take them over. */
-TEST(a_thousand_threads_have_slots_of_their_own) {
-    if (test_is_slow()) {
-        test_leave_out("so many threads take too long under valgrind and sanitizers: a build without them runs this");
-        return;
-    }
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, 65536);
-    for (int round = 0; round < 2; round++) {
-        pthread_barrier_init(&crowd.step, NULL, CROWD + 1);
-        for (int i = 0; i < CROWD; i++)
-            assert_int_equal(pthread_create(&crowd.threads[i], &attributes, stand_in_a_section, &crowd.records[i]), 0);
-        pthread_barrier_wait(&crowd.step);
-        uint64_t stamp = twi_epoch_stamp();
-        assert_false(stamp < twi_epoch_reached());
-        pthread_barrier_wait(&crowd.step);
-        pthread_barrier_wait(&crowd.step);
-        assert_true(stamp < twi_epoch_reached());
-        pthread_barrier_wait(&crowd.step);
-        for (int i = 0; i < CROWD; i++) pthread_join(crowd.threads[i], NULL);
-        pthread_barrier_destroy(&crowd.step);
-        qsort(crowd.records, CROWD, sizeof crowd.records[0], compare);
-        for (int i = 0; i < CROWD; i++) assert_non_null(crowd.records[i]);
-        for (int i = 1; i < CROWD; i++) assert_ptr_not_equal(crowd.records[i], crowd.records[i - 1]);
-    }
-    pthread_attr_destroy(&attributes);
-    assert_true(slots() < 2 * CROWD); /* the second crowd has those of the first one, nearly all */
-}
-
 static void *add_one(void *ctx) {
     tw_family *family = ctx;
     tw_status status = tw_add(family, tw_str("a"), 1, NULL);
@@ -352,6 +322,36 @@ TEST(a_child_leaves_the_parents_slots_alone) {
     }
     twi_section_leave(self);
     assert_true(stamp < twi_epoch_reached());
+}
+
+/* Goal: more threads than a search looks at have slots of their own; when they have ended, others take them over. */
+TEST(a_thousand_threads_have_slots_of_their_own) {
+    if (test_is_slow()) {
+        test_leave_out("so many threads take too long under valgrind and sanitizers: a build without them runs this");
+        return;
+    }
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 65536);
+    for (int round = 0; round < 2; round++) {
+        pthread_barrier_init(&crowd.step, NULL, CROWD + 1);
+        for (int i = 0; i < CROWD; i++)
+            assert_int_equal(pthread_create(&crowd.threads[i], &attributes, stand_in_a_section, &crowd.records[i]), 0);
+        pthread_barrier_wait(&crowd.step);
+        uint64_t stamp = twi_epoch_stamp();
+        assert_false(stamp < twi_epoch_reached());
+        pthread_barrier_wait(&crowd.step);
+        pthread_barrier_wait(&crowd.step);
+        assert_true(stamp < twi_epoch_reached());
+        pthread_barrier_wait(&crowd.step);
+        for (int i = 0; i < CROWD; i++) pthread_join(crowd.threads[i], NULL);
+        pthread_barrier_destroy(&crowd.step);
+        qsort(crowd.records, CROWD, sizeof crowd.records[0], compare);
+        for (int i = 0; i < CROWD; i++) assert_non_null(crowd.records[i]);
+        for (int i = 1; i < CROWD; i++) assert_ptr_not_equal(crowd.records[i], crowd.records[i - 1]);
+    }
+    pthread_attr_destroy(&attributes);
+    assert_true(slots() < 2 * CROWD); /* the second crowd has those of the first one, nearly all */
 }
 
 int main(void) {
