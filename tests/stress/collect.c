@@ -126,19 +126,14 @@ static void check_books(uint64_t keys_max, uint32_t return_percent, uint32_t giv
     field.windows = windows_to_pass(50);
     int64_t added = team_work(5, add_while_time_passes, NULL);
     fake_driver.hold_percent = hold_percent / 4;
-    for (int step = 0; step < 10; step++) {
-        fake_clock_advance_ms(&field.clock, 10); /* items returned for later come back */
-        test_sleep_ms(2);
-    }
+    fake_clock_go(&field.clock); /* items returned for later come back */
     /* tw_flush(): what was given up since the last flush counts, too, and is said once */
     assert_status(tw_flush(field.engine, UINT32_MAX), give_up_percent != 0 ? TW_ERR_REDIS : TW_OK);
     int64_t moved = fake_driver_sum() + fake_driver_given_up();
     assert_i64_equal(moved, added); /* the ticket covers everything added before it */
     fake_driver.give_up_percent = 0;
     assert_status(tw_flush(field.engine, UINT32_MAX), TW_OK);
-    assert_status(tw_close(field.engine, TEST_PATIENCE_MS), TW_OK);
-    const char *failure = atomic_exchange(&stress_failure, NULL);
-    if (failure != NULL) fail_msg("in the hook: %s", failure);
+    stress_close(field.engine, &field.clock);
     assert_i64_equal(fake_driver_sum() + fake_driver_given_up(), added);
     assert_i64_equal(field.told_sum, added);
     assert_i64_equal(atomic_load(&field.lost), fake_driver_given_up());
@@ -185,7 +180,7 @@ TEST(a_flush_covers_what_was_added_before_it) {
         fake_driver.hold_percent = 30;
         field.rounds = test_scale(2000);
         team_work(6, add_and_flush, NULL);
-        assert_status(tw_close(field.engine, TEST_PATIENCE_MS), TW_OK);
+        stress_close(field.engine, &field.clock);
     }
 }
 
@@ -214,13 +209,10 @@ TEST(a_view_has_each_own_add_exactly_once) {
     field.rounds = test_scale(60000);
     int64_t added = team_work(6, add_and_read, NULL);
     fake_driver.return_percent = 0;
-    for (int step = 0; step < 20; step++) { /* items returned for later come back */
-        fake_clock_advance_ms(&field.clock, 10);
-        test_sleep_ms(2);
-    }
+    fake_clock_go(&field.clock); /* items returned for later come back */
     assert_status(tw_flush(field.engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(fake_driver_sum(), added);
-    assert_status(tw_close(field.engine, TEST_PATIENCE_MS), TW_OK);
+    stress_close(field.engine, &field.clock);
 }
 
 /* ---- Redis away -------------------------------------------------------------------------------------------------- */
@@ -231,13 +223,9 @@ TEST(counts_that_cannot_be_sent_are_named_at_close) {
     atomic_store(&fake_driver.settle_nothing, true);
     field.windows = windows_to_pass(20);
     int64_t added = team_work(5, add_while_time_passes, NULL);
-    struct team ticker;
-    atomic_store(&field.stop, 0);
-    field.windows = FAKE_WINDOWS;
-    team_start(&ticker, 1, add_while_time_passes, NULL); /* time must pass for the time-out */
+    fake_clock_go(&field.clock); /* time must pass for the time-out */
     assert_status(tw_close(field.engine, 300), TW_ERR_TIMEOUT);
-    atomic_store(&field.stop, 1);
-    team_join(&ticker);
+    stress_check_noted();
     assert_i64_equal(atomic_load(&field.lost), added);
     assert_i64_equal(field.told_sum, added);
 }

@@ -185,7 +185,7 @@ TEST(each_element_is_in_the_window_of_its_call) {
     for (int i = 0; i < THREADS; i++) field.shares[i] = calloc(1, sizeof *field.shares[i]);
     atomic_store(&field.stop, 0);
     (void)team_work(THREADS + 1, add_while_time_passes, &field);
-    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
+    stress_close(engine, &field.clock);
     for (uint64_t window = 0; window < WINDOWS; window++) {
         for (uint64_t key = 0; key < KEYS; key++) {
             memset(&sure, 0, sizeof sure);

@@ -208,9 +208,7 @@ static void check_history(bool synced) {
     if (field.windows > WINDOWS_MAX - 8) field.windows = WINDOWS_MAX - 8;
     int64_t added = team_work(5, take_part, &field);
     int64_t packed = test_stat_of(field.engine, windows_packed);
-    assert_status(tw_close(field.engine, TEST_PATIENCE_MS), TW_OK);
-    const char *failure = atomic_exchange(&stress_failure, NULL);
-    if (failure != NULL) fail_msg("in the hook: %s", failure);
+    stress_close(field.engine, &field.clock);
     assert_i64_equal(atomic_load(&field.told_sum), added);
     printf("# %lld windows packed, %lld reads of history\n", (long long)packed, (long long)atomic_load(&field.reads));
     assert_true(packed > 0 && atomic_load(&field.reads) > 0);

@@ -51,6 +51,10 @@ static inline void stress_note(const char *text) {
     const char *none = NULL;
     atomic_compare_exchange_strong(&stress_failure, &none, text);
 }
+static inline void stress_check_noted(void) {
+    const char *failure = atomic_exchange(&stress_failure, NULL);
+    if (failure != NULL) fail_msg("in a thread or a hook: %s", failure);
+}
 
 static inline void *team_run(void *arg) {
     struct member *member = arg;
@@ -82,8 +86,7 @@ static inline int64_t team_join(struct team *team) {
         sum += team->members[i].sum;
     }
     pthread_barrier_destroy(&team->start);
-    const char *failure = atomic_exchange(&stress_failure, NULL);
-    if (failure != NULL) fail_msg("in a thread: %s", failure);
+    stress_check_noted();
     return sum;
 }
 
@@ -145,6 +148,15 @@ static inline tw_engine *stress_open(tw_options *options) {
     tw_engine *engine;
     assert_status(tw_open(options, &engine), TW_OK);
     return engine;
+}
+
+/* Closes an engine whose clock has stood until now. The clock goes on first: tw_close() and the engine wait by it, such
+ * as for the next call of a hook that has returned false. Fails if not everything is settled, or if an expectation of a
+ * hook has failed. */
+static inline void stress_close(tw_engine *engine, struct fake_clock *clock) {
+    fake_clock_go(clock);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
+    stress_check_noted();
 }
 
 static inline tw_family *stress_family(tw_engine *engine, const tw_family_options *options) {

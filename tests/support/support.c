@@ -280,11 +280,19 @@ bool test_prng_chance(struct test_prng *prng, uint32_t numerator, uint32_t denom
 void fake_clock_init(struct fake_clock *clock, int64_t wall_ms) {
     atomic_init(&clock->wall_ns, wall_ms * 1000000);
     atomic_init(&clock->mono_ns, INT64_C(1000) * 1000000000);
+    atomic_init(&clock->goes_since_ns, 0);
+}
+
+static int64_t system_mono_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
 int64_t fake_clock_now_ns(void *ctx, int kind) {
     struct fake_clock *clock = ctx;
-    return kind == TW_CLOCK_WALL ? atomic_load(&clock->wall_ns) : atomic_load(&clock->mono_ns);
+    int64_t since_ns = atomic_load(&clock->goes_since_ns), gone_ns = since_ns == 0 ? 0 : system_mono_ns() - since_ns;
+    return gone_ns + (kind == TW_CLOCK_WALL ? atomic_load(&clock->wall_ns) : atomic_load(&clock->mono_ns));
 }
 
 void fake_clock_install(struct fake_clock *clock, tw_options *options) {
@@ -302,7 +310,12 @@ void fake_clock_step_wall_ms(struct fake_clock *clock, int64_t ms) {
 }
 
 int64_t fake_clock_wall_ms(struct fake_clock *clock) {
-    return atomic_load(&clock->wall_ns) / 1000000;
+    return fake_clock_now_ns(clock, TW_CLOCK_WALL) / 1000000;
+}
+
+void fake_clock_go(struct fake_clock *clock) {
+    int64_t stands = 0;
+    atomic_compare_exchange_strong(&clock->goes_since_ns, &stands, system_mono_ns());
 }
 
 /* ---- resources of the process
@@ -335,9 +348,7 @@ int64_t test_thread_count(void) {
 }
 
 int64_t test_mono_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
+    return system_mono_ns() / 1000000;
 }
 
 void test_sleep_ms(int64_t ms) {

@@ -98,6 +98,7 @@ bool test_prng_chance(struct test_prng *prng, uint32_t numerator, uint32_t denom
 struct fake_clock {
     _Atomic int64_t wall_ns;
     _Atomic int64_t mono_ns;
+    _Atomic int64_t goes_since_ns; /* the system's monotonic clock at fake_clock_go(); 0: this clock stands */
 };
 
 /* Both clocks: wall at `wall_ms`, monotonic at 1000 s. */
@@ -109,6 +110,9 @@ void fake_clock_install(struct fake_clock *clock, tw_options *options);
 void fake_clock_advance_ms(struct fake_clock *clock, int64_t ms);   /* time passes: both clocks */
 void fake_clock_step_wall_ms(struct fake_clock *clock, int64_t ms); /* sets the wall clock, forward or back */
 int64_t fake_clock_wall_ms(struct fake_clock *clock);
+/* From here on time passes by itself, as on the system's clock. For the end of a test in which other threads run: what
+ * they wait for by this clock would never come if it stood. */
+void fake_clock_go(struct fake_clock *clock);
 
 /* ---- resources of the process
  * -------------------------------------------------------------------------------------- */
