@@ -108,6 +108,89 @@ static void expect_windows_to_end(void) {
     }
 }
 
+/* ---- root and other users ----------------------------------------------------------------------------------------- */
+
+#define NOBODY 65534
+
+static void lead_as_nobody(struct child *child, uint32_t number) {
+    if (setuid(NOBODY) != 0 || tw_add(family, tw_str("key"), 1, NULL) != TW_OK) _exit(2);
+    child->calls = 1;
+    for (int i = 0; tw_lead(engine) != TW_OK; i++) {
+        if (i == 3000) _exit(3);
+        usleep(10000);
+    }
+    child->leads = 1;
+    while (child->admitted == 0) usleep(1000);
+}
+
+#define NEED(condition) \
+    if (!(condition)) { \
+        fprintf(stderr, "line %d: %s: %s\n", __LINE__, #condition, tw_error_text()); \
+        _exit(1); \
+    }
+
+static bool is_refused(tw_status status) {
+    return status == TW_ERR_MODE && strstr(tw_error_text(), "root") != NULL;
+}
+
+/* A server that is reloaded: root opens another engine, and a worker of another user leads it. One that no process has
+ * joined is closed again. */
+static void reload_as_root(void) {
+    tw_engine *older = engine;
+    for (int i = 0; i < 3; i++) {
+        open_with(WINDOW_MS, TW_HOST_DRIVEN);
+        NEED(is_refused(tw_add(family, tw_str("key"), 1, NULL)));
+        if (i != 2) NEED(tw_close(engine, 1000) == TW_OK);
+    }
+    pid_t pid = begin(lead_as_nobody, 0);
+    await_word(&children[0].leads, 1);
+    children[0].admitted = 1;
+    child_expect_end(pid);
+    NEED(tw_close(engine, 1000) == TW_OK);
+    engine = older;
+}
+
+/* In a process of its own, because no engine can be used there afterwards. */
+static void be_root(bool leads, uint32_t threads) {
+    open_with(WINDOW_MS, threads);
+    void *map = engine->arena.map;
+    NEED(!leads || tw_lead(engine) == TW_OK);
+    NEED(tw_add(family, tw_str("key"), 1, NULL) == TW_OK);
+    pid_t pid = begin(lead_as_nobody, 0);
+    await_word(&children[0].calls, 1);
+    NEED(threads == TW_OWN_THREAD || is_refused(tw_turn(engine)));
+    await_word(&children[0].leads, 1);
+    tw_stats stats;
+    NEED(is_refused(tw_lead(engine)));
+    NEED(is_refused(tw_stats_read(engine, &stats)));
+    NEED(is_refused(tw_stop(engine)));
+    tw_status status = TW_OK;
+    for (int i = 0; i < 1100 && status == TW_OK; i++) status = tw_add(family, tw_str("key"), 1, NULL);
+    NEED(is_refused(status));
+    NEED(is_refused(tw_acquire(family, tw_str("key"), 1, 10, NULL)));
+    NEED(tw_process_died(engine) == TW_OK);
+    children[0].admitted = 1;
+    child_expect_end(pid);
+    reload_as_root();
+    NEED(tw_close(engine, 1000) == TW_OK && (threads == TW_OWN_THREAD || msync(map, 1, MS_ASYNC) != 0));
+}
+
+/* Goal: root makes no call after a process of another user has joined, because that one can write pointers which root
+ * would follow. It hands over if it led. The others continue. This test is the first one, because the others make this
+ * process share its threads with its children. */
+TEST(root_leaves_the_engine_to_other_users) {
+    if (geteuid() != 0) test_leave_out("only root can change its user: run it as root");
+    for (int i = 0; i < 4; i++) {
+        fflush(NULL);
+        pid_t pid = fork();
+        if (pid == 0) {
+            be_root((i & 1) != 0, i < 2 ? TW_OWN_THREAD : TW_HOST_DRIVEN);
+            _exit(0);
+        }
+        child_expect_end(pid);
+    }
+}
+
 /* ---- counting ---------------------------------------------------------------------------------------------------- */
 
 static void add_to_all(struct child *child, uint32_t number) {
@@ -337,7 +420,7 @@ TEST(a_killed_leader_is_replaced) {
     assert_status(tw_lead(engine), TW_OK);
     EXPECT_FIGURE(leaders_died, 2);
     EXPECT_FIGURE(processes_died, 2);
-    assert_i64_equal(FIGURE(processes), 1);
+    EXPECT_FIGURE(processes, 1);     /* a death is counted and logged before its place is free */
     assert_true(deaths_logged >= 1); /* by this process, of the second one */
     close_shared();
 }
@@ -405,86 +488,6 @@ TEST(a_leader_hands_over_and_the_last_one_ends_the_engine) {
     assert_status(tw_close(engine, 1000), TW_OK);
     assert_i64_equal(*hooks, 1);
     munmap(children, CHILDREN * sizeof *children);
-}
-
-#define NOBODY 65534
-
-static void lead_as_nobody(struct child *child, uint32_t number) {
-    if (setuid(NOBODY) != 0 || tw_add(family, tw_str("key"), 1, NULL) != TW_OK) _exit(2);
-    child->calls = 1;
-    for (int i = 0; tw_lead(engine) != TW_OK; i++) {
-        if (i == 3000) _exit(3);
-        usleep(10000);
-    }
-    child->leads = 1;
-    while (child->admitted == 0) usleep(1000);
-}
-
-#define NEED(condition) \
-    if (!(condition)) { \
-        fprintf(stderr, "line %d: %s: %s\n", __LINE__, #condition, tw_error_text()); \
-        _exit(1); \
-    }
-
-static bool is_refused(tw_status status) {
-    return status == TW_ERR_MODE && strstr(tw_error_text(), "root") != NULL;
-}
-
-/* A server that is reloaded: root opens another engine, and a worker of another user leads it. One that no process has
- * joined is closed again. */
-static void reload_as_root(void) {
-    tw_engine *older = engine;
-    for (int i = 0; i < 3; i++) {
-        open_with(WINDOW_MS, TW_HOST_DRIVEN);
-        NEED(is_refused(tw_add(family, tw_str("key"), 1, NULL)));
-        if (i != 2) NEED(tw_close(engine, 1000) == TW_OK);
-    }
-    pid_t pid = begin(lead_as_nobody, 0);
-    await_word(&children[0].leads, 1);
-    children[0].admitted = 1;
-    child_expect_end(pid);
-    NEED(tw_close(engine, 1000) == TW_OK);
-    engine = older;
-}
-
-/* In a process of its own, because no engine can be used there afterwards. */
-static void be_root(bool leads, uint32_t threads) {
-    open_with(WINDOW_MS, threads);
-    void *map = engine->arena.map;
-    NEED(!leads || tw_lead(engine) == TW_OK);
-    NEED(tw_add(family, tw_str("key"), 1, NULL) == TW_OK);
-    pid_t pid = begin(lead_as_nobody, 0);
-    await_word(&children[0].calls, 1);
-    NEED(threads == TW_OWN_THREAD || is_refused(tw_turn(engine)));
-    await_word(&children[0].leads, 1);
-    tw_stats stats;
-    NEED(is_refused(tw_lead(engine)));
-    NEED(is_refused(tw_stats_read(engine, &stats)));
-    NEED(is_refused(tw_stop(engine)));
-    tw_status status = TW_OK;
-    for (int i = 0; i < 1100 && status == TW_OK; i++) status = tw_add(family, tw_str("key"), 1, NULL);
-    NEED(is_refused(status));
-    NEED(is_refused(tw_acquire(family, tw_str("key"), 1, 10, NULL)));
-    NEED(tw_process_died(engine) == TW_OK);
-    children[0].admitted = 1;
-    child_expect_end(pid);
-    reload_as_root();
-    NEED(tw_close(engine, 1000) == TW_OK && (threads == TW_OWN_THREAD || msync(map, 1, MS_ASYNC) != 0));
-}
-
-/* Goal: root makes no call after a process of another user has joined, because that one can write pointers which root
- * would follow. It hands over if it led. The others continue. */
-TEST(root_leaves_the_engine_to_other_users) {
-    if (geteuid() != 0) test_leave_out("only root can change its user: run it as root");
-    for (int i = 0; i < 4; i++) {
-        fflush(NULL);
-        pid_t pid = fork();
-        if (pid == 0) {
-            be_root((i & 1) != 0, i < 2 ? TW_OWN_THREAD : TW_HOST_DRIVEN);
-            _exit(0);
-        }
-        child_expect_end(pid);
-    }
 }
 
 static void lead_and_count(struct child *child, uint32_t number) {
