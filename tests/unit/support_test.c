@@ -190,6 +190,22 @@ TEST(a_step_of_the_wall_clock_leaves_the_monotonic_one_alone) {
     assert_i64_equal(fake_clock_now_ns(&clock, TW_CLOCK_MONOTONIC), mono_ns + 250000000);
 }
 
+/* Goal: from fake_clock_go() on, both clocks go as the system's does, and can be moved all the same. */
+TEST(a_clock_that_goes_passes_as_the_systems_does) {
+    struct fake_clock clock;
+    fake_clock_init(&clock, 1700000000000);
+    test_sleep_ms(2);
+    assert_i64_equal(fake_clock_wall_ms(&clock), 1700000000000);
+    int64_t began_ns = fake_clock_now_ns(&clock, TW_CLOCK_MONOTONIC), began_ms = test_mono_ms();
+    fake_clock_go(&clock);
+    test_sleep_ms(20);
+    fake_clock_go(&clock); /* the same again changes nothing */
+    fake_clock_advance_ms(&clock, 1000);
+    int64_t mono_ms = (fake_clock_now_ns(&clock, TW_CLOCK_MONOTONIC) - began_ns) / 1000000;
+    int64_t wall_ms = fake_clock_wall_ms(&clock) - 1700000000000, passed_ms = test_mono_ms() - began_ms;
+    assert_true(mono_ms >= 1020 && wall_ms >= mono_ms && wall_ms <= 1000 + passed_ms + 1);
+}
+
 TEST(what_the_process_holds_is_seen) {
     int64_t before = test_fd_count();
     FILE *file = tmpfile();
