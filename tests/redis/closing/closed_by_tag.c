@@ -8,10 +8,6 @@
 
 #define TAGS 128
 
-static bool has_call(void *ctx) {
-    return atomic_load(&page->calls) > *(int *)ctx;
-}
-
 static void refuse_all(bool refuses) {
     for (int i = 0; i < processes; i++) atomic_store(&page->refuses[i], refuses);
 }
@@ -26,14 +22,13 @@ static void begin_by_tag(int count, const char *url, int64_t life_ms, uint64_t t
 TEST_EACH(one_process_closes_with_the_keys_of_all_tags, TW_REDIS_STRING, TW_REDIS_HASH) {
     play_shape(state);
     struct redis_server server;
-    int none = 0;
     redis_server_start(&server, NULL);
     begin_by_tag(3, server.url, 30000, TAGS);
     page->keys = 1000;
     start();
     refuse_all(true);
     int64_t start_ms = count_all();
-    assert_true(test_wait(has_call, &none, LONG_MS));
+    assert_true(test_wait(has_first_call, NULL, LONG_MS));
     const char *sets = redis_server_ask(&server, "KEYS", "tw:names:stat:{*}:*", NULL);
     int count = 0;
     for (const char *at = sets; (at = strstr(at, "tw:names:stat:{")) != NULL; at++) count++;
@@ -50,14 +45,13 @@ TEST_EACH(one_process_closes_with_the_keys_of_all_tags, TW_REDIS_STRING, TW_REDI
 /* Goal: the chosen engine is killed when it has read the names. Another one finds them all, and removes them. */
 TEST(the_chosen_engine_is_killed_and_another_finds_all_names) {
     struct redis_server server;
-    int none = 0;
     redis_server_start(&server, NULL);
     begin_by_tag(3, server.url, 4000, 16);
     page->keys = 200;
     start();
     refuse_all(true);
     int64_t start_ms = count_all(), sum = truth();
-    assert_true(test_wait(has_call, &none, LONG_MS));
+    assert_true(test_wait(has_first_call, NULL, LONG_MS));
     int dead = page->call[0].process;
     assert_i64_equal(page->call[0].sum, sum);
     kill_process(dead);

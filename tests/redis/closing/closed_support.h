@@ -44,7 +44,8 @@ struct page {
     _Atomic int64_t start_ms[PROCESSES_MAX]; /* the window to count in; 0: none */
     _Atomic int counted[PROCESSES_MAX];      /* how often it has counted; -1: it came too late */
     _Atomic bool ends[PROCESSES_MAX];
-    _Atomic int calls;
+    _Atomic int calls; /* places that were taken in `call`; a hook may still be writing the last ones */
+    _Atomic bool is_written[CALLS_MAX];
     struct call call[CALLS_MAX];
 };
 static struct page *page;
@@ -74,16 +75,24 @@ static inline bool see(void *ctx, const tw_count *count) {
     return true;
 }
 
+/* page->call[at] can be read. */
+static inline bool has_call(int at) {
+    return at >= 0 && at < CALLS_MAX && atomic_load(&page->is_written[at]);
+}
+
 static inline bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
     struct process *process = ctx;
     struct call call = {.process = process->number, .start_ms = start_ms, .flags = flags};
     if (tw_each(family, start_ms, see, &(struct seen){&call, family}) != TW_OK) call.sum = -1;
     call.told = !atomic_load(&page->refuses[process->number]);
     int at = atomic_load(&page->calls);
-    bool again = at > 0 && !call.told && page->call[at - 1].process == call.process && !page->call[at - 1].told;
+    bool again =
+        has_call(at - 1) && !call.told && page->call[at - 1].process == call.process && !page->call[at - 1].told;
     if (again) return false; /* one line for several refusals in a row */
     at = atomic_fetch_add(&page->calls, 1);
-    if (at < CALLS_MAX) page->call[at] = call;
+    if (at >= CALLS_MAX) return call.told;
+    page->call[at] = call;
+    atomic_store(&page->is_written[at], true);
     return call.told;
 }
 
@@ -247,11 +256,15 @@ static inline int closings_of(int64_t start_ms, struct call *last) {
     int count = 0, calls = atomic_load(&page->calls);
     assert_true(calls <= CALLS_MAX);
     for (int i = 0; i < calls; i++) {
-        if (page->call[i].start_ms != start_ms || !page->call[i].told) continue;
+        if (!has_call(i) || page->call[i].start_ms != start_ms || !page->call[i].told) continue;
         *last = page->call[i];
         count++;
     }
     return count;
+}
+
+static inline bool has_first_call(void *ctx) {
+    return has_call(0);
 }
 
 static inline bool is_closed(void *ctx) {

@@ -154,7 +154,7 @@ TEST(no_outage_is_silent) {
     assert_status(test_open(&options, &engine), TW_OK);
     assert_true(test_wait(has_error, engine, PATIENCE_MS));
     assert_true(test_stat_of(engine, outage_ms) >= 4900);
-    assert_true(has_line(&lines));
+    assert_true(test_wait(has_line, &lines, PATIENCE_MS)); /* the error is shown before the line is written */
     assert_non_null(strstr(lines.text, "has not answered the greeting"));
     redis_server_resume(&server);
     assert_true(test_wait(has_no_error, engine, PATIENCE_MS));

@@ -446,6 +446,10 @@ static void *work(void *arg) {
     return NULL;
 }
 
+static bool is_nothing_held(void *engine) {
+    return test_stat_of(engine, reservations_held) == 0;
+}
+
 /* Goal: with the real clock and several threads, the final count is the sold units, to the unit. Each reservation was
  * either confirmed or given back, never both. */
 TEST(threads_and_time_outs_conserve_the_stock) {
@@ -469,7 +473,7 @@ TEST(threads_and_time_outs_conserve_the_stock) {
         pthread_join(threads[i], NULL);
         sold += workers[i].sold;
     }
-    for (int i = 0; i < 2000 && test_stat_of(engine, reservations_held) != 0; i++) test_sleep_ms(1);
+    assert_true(test_wait(is_nothing_held, engine, TEST_PATIENCE_MS));
     int64_t used;
     assert_status(tw_get(sale, tw_str("a"), &used), TW_OK);
     assert_i64_equal(used, sold + out);
