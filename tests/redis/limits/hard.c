@@ -9,6 +9,21 @@
 
 #define KEY tw_str("tv")
 
+struct report {
+    struct redis_server *server;
+    int64_t spent; /* of "tv", by all engines */
+};
+
+static bool is_reported(void *of) {
+    const struct report *report = of;
+    return strtoll(redis_server_ask(report->server, "HGET", "tw:lease:sale:tv", "s", NULL), NULL, 10) == report->spent;
+}
+
+/* The engines report what they have spent once a second, and a busy machine takes longer. */
+static void await_report(struct redis_server *server, int64_t spent) {
+    assert_true(test_wait(is_reported, &(struct report){server, spent}, TEST_PATIENCE_MS));
+}
+
 /* Goal: one engine sells exactly the limit. A call is TW_PENDING until Redis grants, and "final" only when all is
  * spent. */
 TEST(one_engine_sells_exactly_the_limit) {
@@ -111,7 +126,7 @@ TEST(units_at_risk_are_reported_exactly) {
     tw_family *sale_a = hard_family(a, "sale"), *sale_b = hard_family(b, "sale");
     tw_verdict verdict;
     assert_i64_equal(sell_some(sale_a, KEY, 30, 100, 5000), 30);
-    test_sleep_ms(1200); /* it has reported its grants */
+    await_report(&server, 30);
     proxy_manner(proxy, PROXY_REFUSE);
     proxy_cut_all(proxy);
     assert_string_equal(redis_server_ask(&server, "FLUSHALL", NULL), "OK");
@@ -422,7 +437,7 @@ TEST(without_force_no_mistake_frees_a_unit) {
     assert_i64_equal(sell(family, KEY, 1, 100, 2500, &verdict), 60);
     int64_t said = -1, freed = -1;
     assert_true(tw_flush(engine, 5000) == TW_OK);
-    test_sleep_ms(1500); /* it reports what it has spent once a second */
+    await_report(&server, 70);
     assert_status(tw_lease_stranded(family, dead, &said), TW_OK);
     assert_status(tw_lease_reclaim(family, dead, &freed), TW_OK);
     assert_i64_equal(said, 23);
@@ -499,9 +514,9 @@ TEST(nobody_waits_for_what_is_sold_out) {
     assert_i64_equal(sell(sale_a, KEY, 1, 100, 10000, &verdict), 99);
     wait_in_vain(sale_a);
     wait_in_vain(sale_b);
-    test_sleep_ms(1100); /* the engines report what they have spent once a second */
     assert_status(tw_refund(sale_a, KEY, 1, 0), TW_OK);
-    assert_status(tw_flush(a, TEST_PATIENCE_MS), TW_OK);
+    await_report(&server, 99);
+    test_sleep_ms(1100); /* what Redis said before is older than a second: it ends no wait */
     assert_status(tw_acquire_wait(sale_b, KEY, 1, 100, LONG_MS, &verdict), TW_OK);
     wait_in_vain(sale_b);
     for (int window = 0; window < 2; window++) {

@@ -489,14 +489,32 @@ TEST(a_forked_child_asks_for_itself) {
     strict_end(&strict);
 }
 
+/* The engine has closed every connection to that port that the other side has closed. Method: the system's list of
+ * sockets: "number: own-address:port other-address:port state ...", all hexadecimal. */
+static bool is_none_half_closed(void *port) {
+    enum { CLOSE_WAIT = 8 };
+    char line[256];
+    bool is_none = true;
+    FILE *sockets = fopen("/proc/self/net/tcp", "r");
+    assert_non_null(sockets);
+    while (fgets(line, sizeof line, sockets) != NULL) {
+        unsigned to, state;
+        if (sscanf(line, " %*u: %*x:%*x %*x:%x %x", &to, &state) != 2) continue;
+        is_none = is_none && (to != *(unsigned *)port || state != CLOSE_WAIT);
+    }
+    fclose(sockets);
+    return is_none;
+}
+
 /* Goal: connections that Redis closes because they are idle are noticed before they are used. */
 TEST(an_idle_connection_may_be_closed) {
     struct strict strict;
     strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
+    unsigned port = (unsigned)strtoul(strrchr(proxy_url(strict.proxy), ':') + 1, NULL, 10);
     for (int i = 0; i < 3; i++) {
         assert_i64_equal(strict_take(strict.family, "k", 1, 10, TW_OK).used, i + 1);
         proxy_cut_all(strict.proxy);
-        test_sleep_ms(20);
+        assert_true(test_wait(is_none_half_closed, &port, TEST_PATIENCE_MS));
     }
     assert_i64_equal(test_stat_of(strict.engine, asked_again), 0);
     assert_i64_equal(test_stat_of(strict.engine, ask_connects), 3);
