@@ -446,10 +446,21 @@ step_mutants() {
     python3 scripts/mutants.py "$out/mutants"
 }
 
+# Which tests execute which source file, and how long they take: tests/coverage.txt, which ./dev quick reads. A test that fails
+# here has executed what it has executed. Not optimised: each line has code of its own.
+step_coverage() {
+    main_build && ninja_tests $main cli fault model redis sim stress unit &&
+        gcc -c -o "$out/coverage_exit.o" scripts/coverage_exit.c &&
+        CC=gcc configure coverage -Doptimization=0 -Ddebug=false -Db_coverage=true -Dredis=enabled -Dtests=enabled \
+            '-Dc_args=-fprofile-exclude-files=.*/tests/.*' "-Dc_link_args=-Wl,--wrap=_exit,$out/coverage_exit.o -lgcov" &&
+        ninja_tests coverage cli fault model redis sim stress unit || return
+    python3 scripts/coverage.py --times "$out/$main" && python3 scripts/coverage.py --learn "$out/coverage"
+}
+
 # ---- main -----------------------------------------------------------------------------------------------------------
 
 all='format scripts layers gcc symbols install clang tidy noredis arm64 models asan tsan valgrind fuzz mutants once long'
-by_name='servers arm64_full musl compilers release' # minutes, and apt's network: these run only if they are named
+by_name='servers arm64_full musl compilers release coverage' # minutes, and apt's network: these run only if they are named
 beside='tidy arm64 models mutants'
 step_beside() { # the steps that run beside the others when all are wanted
     step tidy 'clang-tidy'
@@ -506,6 +517,7 @@ if [ -n "$wanted" ]; then
     step musl 'unit and stress, linked with musl'
     step compilers 'old and new compilers: -O0, -march=native, -O3 -flto'
     step servers 'the tests with real servers, with Redis 6.0, the installed one, 8.0 and Valkey 8.1'
+    step coverage 'which tests execute which source file: tests/coverage.txt is written anew'
 fi
 if [ -z "$wanted" ]; then
     wait "$beside_id"
