@@ -6,9 +6,12 @@
     nothing   prints where that table differs from the sources and tests, and files without a test
 A test covers a file if its head names the file ("Covers: engine/limit/sliding.c"), if it has the file's name
 (unit/table/area_test.c), or if it uses a function or a macro that the file defines. A name that few tests use counts more
-than a name that many tests use. Nothing is compiled or run.
+than a name that many tests use. FILE's tests are those that name it, and those that were measured to execute it
+(tests/coverage.txt); where nothing was measured, those that use its names. The table goes by names alone: it stays as it is
+when somebody measures again. Nothing is compiled or run.
 Always true: exit status 0 only if the table is up to date and each file has a test.
-Elsewhere: whether a test finds a mistake (mutants.py); faults and their tests (docs/TESTING.md)."""
+Elsewhere: what was measured (coverage.py); what a change needs (quick.py); whether a test finds a mistake (mutants.py); faults
+and their tests (docs/TESTING.md)."""
 import glob
 import os
 import re
@@ -18,6 +21,7 @@ from collections import defaultdict
 
 sys.dont_write_bytecode = True
 import c_source
+import coverage
 import files
 
 LIST = files.PageList("docs/TESTING.md", "covers")
@@ -73,12 +77,18 @@ class Tree:
                 users[name] += 1
         self.weight = {name: 1 / count for name, count in users.items()}
 
+    def has_name_of(self, test: str, stem: str) -> bool:
+        room, base = os.path.split(stem)
+        folder = room.split("/")[1] if room.startswith("engine/") else room.split("/")[0]
+        return test == f"tests/unit/{folder}/{base}_test.c"
+
+    def is_named(self, test: str, stem: str) -> bool:
+        return stem in self.named[test] or self.has_name_of(test, stem)
+
     def score(self, test: str, stem: str) -> float:
         score = sum(self.weight[name] for name in self.names[stem] & self.uses[test])
         score += NAMED if stem in self.named[test] else 0
-        room, base = os.path.split(stem)
-        folder = room.split("/")[1] if room.startswith("engine/") else room.split("/")[0]
-        return score + (SAME_NAME if test == f"tests/unit/{folder}/{base}_test.c" else 0)
+        return score + (SAME_NAME if self.has_name_of(test, stem) else 0)
 
     def tests_of(self, stem: str) -> list[str]:
         scored = [(-self.score(test, stem), test) for test in self.uses]
@@ -98,24 +108,37 @@ class Tree:
             rows += textwrap.wrap(text, 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) if cells else []
         return rows
 
-    def without_tests(self) -> list[str]:
-        return [paths[0] for stem, paths in self.sources.items() if not WITHOUT.search(stem) and not self.tests_of(stem)]
+    def without_tests(self, measured: coverage.Map) -> list[str]:
+        return [paths[0] for stem, paths in self.sources.items()
+                if not WITHOUT.search(stem) and not measured.files.keys() & set(paths) and not self.tests_of(stem)]
+
+
+def closest(tree: Tree, measured: coverage.Map, path: str) -> list[str]:
+    """The tests of a file, those that name it before those that were measured; without any of these, by its names."""
+    stem = os.path.splitext(path)[0]
+    by_text = tree.tests_of(stem) if stem in tree.sources else []
+    if path not in measured.files:
+        return by_text
+    named = [test for test in by_text if tree.is_named(test, stem)]
+    return list(dict.fromkeys(named + [source for test, _ in measured.files[path] if (source := coverage.source_of(test))]))
 
 
 def differences(tree: Tree) -> list[str]:
-    wrong = tree.wrong + [f"{path}: no test covers it (add it to a test's \"Covers:\")" for path in tree.without_tests()]
-    return wrong + LIST.differences(tree.rows(), "the sources and tests")
+    remedy = 'add it to a test\'s "Covers:", or run ./dev check coverage'
+    wrong = tree.wrong + [f"{path}: no test covers it ({remedy})" for path in tree.without_tests(coverage.Map())]
+    return wrong + coverage.differences() + LIST.differences(tree.rows(), "the sources and tests")
 
 
 def main() -> int:
     os.chdir(os.environ.get("TW_ROOT") or os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-    tree = Tree()
+    tree, measured = Tree(), coverage.Map()
     if sys.argv[1:] == ["--renew"]:
         LIST.renew(tree.rows())
         return 0
     for path in sys.argv[1:]:
-        for test in tree.tests_of(os.path.splitext(path)[0]):
-            print(test)
+        print("\n".join(closest(tree, measured, path)))
+        if path in measured.counts:
+            print(f"{path}: {measured.counts[path][1]} tests execute it; these are the closest", file=sys.stderr)
     wrong = [] if sys.argv[1:] else differences(tree)
     print("\n".join(wrong), end="\n" if wrong else "")
     return 1 if wrong else 0

@@ -26,7 +26,7 @@ says() {
     grep -qF -- "$1" "$TW_ROOT/said"
 }
 
-echo 1..54
+echo 1..59
 
 # ---- models carry digests of what they copy
 
@@ -221,6 +221,27 @@ rm "$TW_ROOT/docs/A.md"
 sed -i 's|, engine/turn/turn.h||' "$TW_ROOT/tests/cli/clock.sh"
 layers 1 && says 'engine/turn/turn.h: no test covers it'
 ok $? 'and a file that no test covers'
+
+# ---- which tests cover a file: by names, and by what was measured
+
+rm -rf "${TW_ROOT:?}"/*
+mkdir -p "$TW_ROOT/engine/turn" "$TW_ROOT/tests/unit/turn" "$TW_ROOT/tests/redis/part"
+printf 'int twi_a_step(void) {\n    return 1;\n}\n' >"$TW_ROOT/engine/turn/a.c"
+for name in unit/turn/a_test unit/turn/user_test redis/part/whole; do echo '/* x */' >"$TW_ROOT/tests/$name.c"; done
+echo 'int b = twi_a_step();' >>"$TW_ROOT/tests/unit/turn/user_test.c"
+run 0 covers.py engine/turn/a.c && printf 'tests/unit/turn/%s.c\n' a_test user_test | cmp -s - "$TW_ROOT/said"
+ok $? 'where nothing was measured, tests are those that have or use its names'
+printf '%s\n' 'redis/whole 2.0 s' 'engine/turn/a.c 1 lines, 7 tests: redis/whole 100' '  twi_a_step: redis/whole' >"$TW_ROOT/tests/coverage.txt"
+run 0 covers.py engine/turn/a.c && says 'engine/turn/a.c: 7 tests execute it' && grep -v 7 "$TW_ROOT/said" >"$TW_ROOT/tests_said" &&
+    printf 'tests/%s.c\n' unit/turn/a_test redis/part/whole | cmp -s - "$TW_ROOT/tests_said"
+ok $? 'else those that have its name, then those that were measured'
+run 0 covers.py && [ ! -s "$TW_ROOT/said" ] && rm "$TW_ROOT/tests/redis/part/whole.c" && mv "$TW_ROOT/engine/turn/a.c" "$TW_ROOT/engine/turn/new.c" &&
+    run 1 covers.py && says 'tests/coverage.txt: there is no engine/turn/a.c' && says 'tests/coverage.txt: there is no redis/whole'
+ok $? 'what was measured and is gone is named'
+run 0 coverage.py --prune && run 0 coverage.py && [ ! -s "$TW_ROOT/said" ] && ! grep -q whole "$TW_ROOT/tests/coverage.txt"
+ok $? 'and is taken out when that is asked for'
+run 0 covers.py && rm "$TW_ROOT/tests/unit/turn/user_test.c" && run 1 covers.py && says 'engine/turn/new.c: no test covers it' && says './dev check coverage'
+ok $? 'a new file needs no measurement if a test uses its names'
 
 # ---- a release
 # Of the real files, as version 1.2.3 in a repository of their own.
