@@ -35,7 +35,7 @@ counted() { # EXPECTED, test log on standard input
     return 1
 }
 
-echo 1..34
+echo 1..38
 mkdir "$work/bin"
 stand_in dpkg-query 'for package; do :; done; case $package in libck-dev | redis-server | git) exit 1 ;; *) printf installed ;; esac'
 stand_in id 'echo 1000'
@@ -138,6 +138,43 @@ printf "%s\n" "{\"result\": \"OK\", \"stdout\": \"1..2\\nok 1 - a\\n# left out: 
 (root=$work/tree && run 0 test)
 [ "$(tail -n 1 "$work/out")" = '2 passed, 0 failed, 2 skipped' ]
 ok $? 'the last line of test is the sum of its two runs, and tells how many were skipped'
+
+# ./dev quick: which tests it builds and runs, by a map and a change; meson is asked, but only said to run.
+mkdir -p "$work/tree/engine/turn" "$work/tree/tests/unit/turn" "$work/tree/tests/redis"
+for script in quick covers coverage c_source files; do cp "${dev_script%/dev}/scripts/$script.py" "$work/tree/scripts/"; done
+printf 'int twi_a(void) {\n    return 1;\n}\n\nint twi_b(void) {\n    return 1;\n}\n' >"$work/tree/engine/turn/a.c"
+for name in unit/turn/near_test unit/turn/far_test redis/rare redis/slow; do echo '/* x */' >"$work/tree/tests/$name.c"; done
+printf '%s\n' 'unit/near_test 1.0 s' 'unit/far_test 1.0 s' 'redis/rare 1.0 s' 'redis/slow 99.0 s' \
+    'engine/turn/a.c 2 lines, 9 tests: redis/slow 90 unit/near_test 80 unit/far_test 10' '  twi_b: redis/rare' >"$work/tree/tests/coverage.txt"
+stand_in ninja 'echo "$@" >"'"$work"'/ninja"'
+stand_in meson 'case $1.$2 in
+introspect.--tests) printf "["; for name in unit.near_test unit.far_test redis.rare redis.slow; do
+    printf "{\"name\": \"%s\", \"suite\": [\"x:%s\"], \"depends\": [\"id-%s\"]}," ${name#*.} ${name%.*} ${name#*.}; done
+    echo "{\"name\": \"z (long)\", \"suite\": [\"x:long\"], \"depends\": []}]" ;;
+introspect.--targets) printf "["; for name in near_test far_test rare; do
+    printf "{\"id\": \"id-%s\", \"filename\": [\"'"$work"'/tree/build/tests/%s\"]}," $name $name; done; echo "{\"id\": \"id-slow\", \"filename\": []}]" ;;
+setup.*) mkdir -p "$2"; : >"$2/build.ninja" ;;
+test.*) echo "$@" >"'"$work"'/meson"; mkdir -p "$3/meson-logs"
+    printf "%s\n" "{\"result\": \"OK\", \"stdout\": \"1..2\\nok 1 - a\\nok 2 - b\\n\"}" >"$3/meson-logs/testlog.json" ;; esac'
+(root=$work/tree && run 0 quick "$work/tree/engine/turn/a.c")
+[ "$(tail -n 1 "$work/out")" = '2 passed, 0 failed' ] && grep -q ' far_test near_test$' "$work/meson" &&
+    grep -q ' tests/far_test tests/near_test$' "$work/ninja" &&
+    grep -qx 'dev: engine/turn/a.c: unit/near_test unit/far_test' "$work/err"
+ok $? 'quick builds and runs the tests that a file was measured to need, the closest first, and none that takes long'
+tree_git() {
+    git -C "$work/tree" -c user.name=Ann -c user.email=ann@a.net "$@"
+}
+echo build >"$work/tree/.gitignore"
+tree_git init -q && tree_git add -A && tree_git commit -q -m sources
+(root=$work/tree && run 0 quick) && [ "$(cat "$work/out")" = '0 passed, 0 failed' ] && grep -q 'no file differs from the last commit' "$work/err"
+ok $? 'where nothing has changed it says so'
+sed -i '6s/1/2/' "$work/tree/engine/turn/a.c" && echo '/* y */' >"$work/tree/tests/unit/turn/far_test.c" && echo >"$work/tree/docs.md"
+(root=$work/tree && run 0 quick) && grep -qx 'dev: engine/turn/a.c: redis/rare unit/far_test unit/near_test' "$work/err" &&
+    grep -qx 'dev: tests/unit/turn/far_test.c: unit/far_test' "$work/err" && grep -q 'docs.md: no quick test covers it; run ' "$work/err"
+ok $? 'of what has changed it takes first what executes that function; a test is for itself; of other files it says what to run'
+stand_in ninja 'exit 1'
+(root=$work/tree && run 1 quick) && [ "$(cat "$work/out")" = '0 passed, 1 failed' ]
+ok $? 'a build that fails is a failure'
 
 stand_in ninja 'echo "$@" >"'"$work"'/ninja"
 mkdir -p "$2/bench/rivals" && printf "#!/bin/sh\necho the table: \"\$@\"\n" >"$2/bench/rivals/rivals" && chmod +x "$2/bench/rivals/rivals"'
