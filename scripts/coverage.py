@@ -7,7 +7,7 @@ file, by gcov: tests/coverage.txt, whose first lines say what the others mean.
     --times   runs the tests of BUILD, one like ./dev test's, and writes how long each has taken
     --prune   takes out of that file what the project does not have any more
     nothing   prints what that file names and the project does not have
-`./dev check coverage` learns, then measures the times. With SUITE/NAME only these tests run, and what is known of others stays.
+`./dev check coverage` measures times, then learns. With SUITE/NAME only these tests run, and what is known of others stays.
 Always true: a test is SUITE/NAME, as meson names it; what two tests execute is never mixed; tests that fail count like others.
 Elsewhere: which tests a change needs (quick.py)."""
 import concurrent.futures
