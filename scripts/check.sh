@@ -1,5 +1,6 @@
 #!/bin/sh
-# check.sh [list | STEP...] -- what ./dev check runs: one line per step, its log in build/check/STEP.log.
+# check.sh [STEP...] -- what ./dev check runs: one line per step, its log in build/check/STEP.log.
+# check.sh list [STEP...] names all steps, if these are among them. N and SEED may be behind the step mutants_random.
 # Always true: each step counts as one passed or failed; a step leaves nothing behind but its build folder; a failed step
 # shows the end of its log, and the others still run.
 set -u
@@ -457,10 +458,15 @@ step_coverage() {
     python3 scripts/coverage.py --times "$out/$main" && python3 scripts/coverage.py --learn "$out/coverage"
 }
 
+# The same for random mistakes in engine/ and sync/, which programs of unit/, model/ and sim/ must catch.
+step_mutants_random() {
+    nice -n 5 python3 scripts/mutants_random.py "$out/mutants_random" "$mutants_count" "$mutants_seed"
+}
+
 # ---- main -----------------------------------------------------------------------------------------------------------
 
 all='format scripts layers gcc symbols install clang tidy noredis arm64 models asan tsan valgrind fuzz mutants once long'
-by_name='servers arm64_full musl compilers release coverage' # minutes, and apt's network: these run only if they are named
+by_name='servers arm64_full musl compilers release coverage mutants_random' # minutes, or apt's network: these run only if they are named
 beside='tidy arm64 models mutants'
 step_beside() { # the steps that run beside the others when all are wanted
     step tidy 'clang-tidy'
@@ -473,20 +479,27 @@ add_counts() { # LINE: the last line of another run of this script
     set -- $(echo "$1" | awk '/^[0-9]+ passed, [0-9]+ failed/ { print $1, $3, $5 + 0 }')
     passed=$((passed + ${1:-0})) failed=$((failed + ${2:-1})) skipped=$((skipped + ${3:-0}))
 }
-if [ "${1:-}" = list ]; then
-    echo "$all $by_name"
-    exit 0
-fi
+only_list=false
+if [ "${1:-}" = list ]; then only_list=true && shift; fi
+wanted='' mutants_count='' mutants_seed=''
 for name in "$@"; do
+    if [ "${wanted##* }" = mutants_random ] && [ -z "$mutants_seed" ] && expr "$name" : '[0-9]*$' >/dev/null; then
+        if [ -z "$mutants_count" ]; then mutants_count=$name; else mutants_seed=$name; fi
+        continue
+    fi
     case " $all $by_name " in
-    *" $name "*) ;;
+    *" $name "*) wanted="$wanted${wanted:+ }$name" ;;
     *)
         echo "check: there is no step $name; there are: $all $by_name" >&2
         exit 2
         ;;
     esac
 done
-wanted=$*
+if $only_list; then
+    echo "$all $by_name"
+    exit 0
+fi
+mutants_count=${mutants_count:-20} mutants_seed=${mutants_seed:-$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')}
 started=$(date +%s)
 step format 'clang-format leaves every file as it is'
 step scripts 'shell scripts are POSIX and clean (shellcheck)'
@@ -518,6 +531,7 @@ if [ -n "$wanted" ]; then
     step compilers 'old and new compilers: -O0, -march=native, -O3 -flto'
     step servers 'the tests with real servers, with Redis 6.0, the installed one, 8.0 and Valkey 8.1'
     step coverage 'which tests execute which source file: tests/coverage.txt is written anew'
+    step mutants_random "random mistakes are caught: $mutants_count of seed $mutants_seed"
 fi
 if [ -z "$wanted" ]; then
     wait "$beside_id"

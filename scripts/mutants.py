@@ -11,11 +11,13 @@ Always true: exit status 0 only if the code without a mistake survives, and each
 line of output for each mistake, without FOLDER for those alone that do not apply. The tree itself is not touched. What has not
 changed since the last run is not compiled anew."""
 import concurrent.futures
+import contextlib
 import filecmp
 import glob
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -79,14 +81,39 @@ def apply(folder: str, patch: str, *options: str) -> str:
     return "DOES NOT APPLY\n" + (done.stderr or "it touches no file\n").rstrip()
 
 
-def build(copy: str, program: str, test: str = PROGRAM) -> str:
-    """What the compiler says, if it fails, or nothing."""
+def prepare(copy: str, options: list[str]) -> None:
+    """A copy of the tree that ninja can build."""
+    os.makedirs(copy, exist_ok=True)
+    take_over(copy)
     folder = os.path.join(copy, "build")
-    done = subprocess.run(["ninja", "-C", folder, test], capture_output=True, text=True)
-    if done.returncode:
-        return "DOES NOT COMPILE\n" + "\n".join(done.stdout.splitlines()[-20:])
-    shutil.copy(os.path.join(folder, test), program)
-    return ""
+    if not os.path.exists(os.path.join(folder, "build.ninja")):
+        subprocess.run(["meson", "setup", folder, copy, *options], check=True, stdout=subprocess.DEVNULL)
+
+
+def ninja(copy: str, target: str) -> str:
+    """What the compiler says, if it fails, or nothing."""
+    done = subprocess.run(["ninja", "-C", os.path.join(copy, "build"), target], capture_output=True, text=True)
+    return "DOES NOT COMPILE\n" + "\n".join(done.stdout.splitlines()[-20:]) if done.returncode else ""
+
+
+def build(copy: str, program: str, test: str = PROGRAM) -> str:
+    wrong = ninja(copy, test)
+    if not wrong:
+        shutil.copy(os.path.join(copy, "build", test), program)
+    return wrong
+
+
+def run(program: str, seconds: float, **options) -> str:
+    """`passes`, `fails` or `hangs`, which is longer than these seconds. No child of it stays."""
+    process = subprocess.Popen([program], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, **options)
+    try:
+        return "fails" if process.wait(seconds) else "passes"
+    except subprocess.TimeoutExpired:
+        return "hangs"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def play(program: str, *arguments: str) -> tuple[bool, str]:
@@ -98,9 +125,9 @@ def play(program: str, *arguments: str) -> tuple[bool, str]:
 
 
 def passes(program: str) -> bool:
-    done = subprocess.run([program], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=300)
+    said = run(program, 300)
     os.remove(program)
-    return done.returncode == 0
+    return said == "passes"
 
 
 def play_test(copy: str, patch: str, test: str) -> str:
@@ -128,11 +155,7 @@ def main() -> int:
     if len(sys.argv) < 2:
         return check(patches)
     copy = os.path.join(os.path.abspath(sys.argv[1]), "tree")
-    os.makedirs(copy, exist_ok=True)
-    take_over(copy)
-    if not os.path.exists(os.path.join(copy, "build", "build.ninja")):
-        options = ["--buildtype=release", "-Dredis=enabled", "-Dtests=enabled"]
-        subprocess.run(["meson", "setup", os.path.join(copy, "build"), copy, *options], check=True, stdout=subprocess.DEVNULL)
+    prepare(copy, ["--buildtype=release", "-Dredis=enabled", "-Dtests=enabled"])
     names = sys.argv[2:] or [name for name in patches if test_of(patches[name]) == PROGRAM]
     failed = 0
     for name in [name for name in names if test_of(patches[name]) != PROGRAM]:

@@ -68,7 +68,8 @@ ok $? 'an installation that fails is said so, with the same line'
 
 run 0 check list && grep -q format "$work/out" && ! grep -q . "$work/err"
 ok $? 'naming the steps of the check installs nothing'
-run 2 check tyde && grep -q 'no step tyde; there are: format' "$work/err"
+run 2 check tyde && grep -q 'no step tyde; there are: format' "$work/err" &&
+    run 2 check mutants_random 20 x && grep -q 'no step x;' "$work/err" && run 2 check long 20 && grep -q 'no step 20;' "$work/err"
 ok $? 'nor does a step that there is not'
 
 # A tree of its own, with a build that says much: the command is made there.

@@ -26,7 +26,7 @@ says() {
     grep -qF -- "$1" "$TW_ROOT/said"
 }
 
-echo 1..59
+echo 1..60
 
 # ---- models carry digests of what they copy
 
@@ -178,6 +178,22 @@ mistake first 'wrong=1' 'wrong=1 # more'
 run 1 mutants.py "$TW_ROOT/build" && says 'something is caught in the tree as it is'
 ok $? 'nothing is believed where something is caught without a mistake'
 PATH=$path
+
+# ---- random mistakes: places in a file where something does nothing are none
+
+printf '%s\n' '/* mark.c -- n < 3 */' '#include "x.h"' '#if N > 2' '#define BIG 7' '#endif' \
+    'struct s { char text[9]; int bits : 5; };' 'static int mark(int n) {' '    twi_check(n >= 1 &&' '              n < 9);' \
+    '    char text[64];' '    return !n || at->x < 2 ? "n == 1" : '"'<'"' + 0x0f; // 4' '}' >"$TW_ROOT/engine/mark.c"
+run 0 mutations.py engine/mark.c && [ "$(sed 's/^engine.mark.c://' "$TW_ROOT/said")" = '4:13 BIG: 7 -> 6
+4:13 BIG: 7 -> 8
+11:12 mark: ! -> nothing
+11:15 mark: || -> &&
+11:24 mark: < -> <=
+11:26 mark: 2 -> 1
+11:26 mark: 2 -> 3
+11:47 mark: 0x0f -> 0x10
+11:47 mark: 0x0f -> 0xe' ]
+ok $? 'comparisons and constants of functions and macros can be changed, not those of comments, texts, sizes and checks'
 
 # ---- the rules between folders
 
