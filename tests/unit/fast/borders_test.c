@@ -69,6 +69,31 @@ static void check_distinct(tw_family *family, tw_key key, tw_key element) {
     assert_false(changed);
 }
 
+/* Each call with a fast path refuses a key without bytes, and one that is a byte too long, and counts nothing. */
+static void check_refused(tw_family *family) {
+    const size_t sizes[] = {0, TW_KEY_SIZE_MAX + 1};
+    uint64_t counters = rig_each(family, TW_NOW).counters;
+    tw_verdict verdict;
+    for (size_t i = 0; i < 2; i++) {
+        tw_key key = tw_bytes(begins, sizes[i]), keys[GROUP];
+        int64_t times[GROUP];
+        tw_pin *pin;
+        for (size_t k = 0; k < GROUP; k++) keys[k] = key, times[k] = rig_now(&rig);
+        for (int entered = 0; entered < 2; entered++) {
+            if (entered != 0) tw_enter(rig.engine);
+            assert_status(tw_add(family, key, 1, NULL), TW_ERR_KEY);
+            assert_status(tw_acquire(family, key, 1, 1000, NULL), TW_ERR_KEY);
+            assert_status(tw_acquire(family, key, 1, 1000, &verdict), TW_ERR_KEY);
+            if (entered != 0) tw_leave(rig.engine);
+        }
+        assert_status(tw_add_many(family, keys, NULL, GROUP, NULL, NULL), TW_ERR_KEY);
+        assert_status(tw_add_many_at(family, keys, NULL, GROUP, times, NULL, NULL), TW_ERR_KEY);
+        assert_status(tw_add_at(family, key, 1, times[0], NULL), TW_ERR_KEY);
+        assert_status(tw_pin_open(family, key, &pin), TW_ERR_KEY);
+    }
+    assert_i64_equal(rig_each(family, TW_NOW).counters, counters);
+}
+
 static tw_family *family_of(const char *name, uint64_t keys_expected, uint32_t kind) {
     tw_family_options options = rig_options(name, TW_WINDOW_ALIGNED, TW_HOUR);
     options.keys_expected = keys_expected;
@@ -114,6 +139,7 @@ static void play(twi_hash_fn *hash, uint64_t keys_expected) {
         keys++;
     }
     assert_in_range(rig_each(family, TW_NOW).counters, keys - 2, keys);
+    check_refused(family);
     rig_close(&rig);
 }
 

@@ -342,7 +342,7 @@ TEST(a_wish_during_a_refresh_is_kept) {
 TEST(a_random_master_is_asked_and_a_seed_if_none_answers) {
     struct test_prng prng;
     struct twi_endpoint whom, last = {0};
-    uint64_t asked[4] = {0};
+    uint64_t asked[4] = {0}, first_to_second = 0;
     test_prng_seed(&prng, test_seed());
     struct twi_cluster_map *map = map_of(NULL);
     twi_cluster_map_ask(map, test_prng_next(&prng), &whom);
@@ -351,10 +351,12 @@ TEST(a_random_master_is_asked_and_a_seed_if_none_answers) {
     for (int i = 0; i < 3000; i++, last = whom) {
         twi_cluster_map_ask(map, test_prng_next(&prng), &whom);
         assert_false(twi_endpoint_equals(&whom, &last));
+        first_to_second += twi_endpoint_equals(&last, &nodes[0]) && twi_endpoint_equals(&whom, &nodes[1]);
         for (size_t n = 0; n < 4; n++) asked[n] += twi_endpoint_equals(&whom, &nodes[n]);
         assert_true(tell(map, 0, THREE, 0));
     }
     for (size_t n = 0; n < 3; n++) assert_true(asked[n] > 800 && asked[n] < 1200);
+    assert_true(first_to_second > 350 && first_to_second < 650); /* by chance, and not in turn */
     assert_true(asked[3] == 0);
     int64_t now_ms = 100000, wait_ms = 0;
     for (int i = 0; i < 100; i++) {
@@ -369,6 +371,26 @@ TEST(a_random_master_is_asked_and_a_seed_if_none_answers) {
     twi_cluster_map_failed(map, true, now_ms, test_prng_next(&prng)); /* this time it was asked, and did not answer */
     assert_true(twi_cluster_map_due_ms(map) - now_ms >= 1000);
     assert_true(wait_ms >= 500 && asked[3] > 25 && asked[3] < 75);
+    end(map);
+}
+
+/* Goal: of masters that do not answer, none is asked again before the others. */
+TEST(masters_that_do_not_answer_are_asked_in_turn) {
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed());
+    struct twi_cluster_map *map = map_of(THREE);
+    for (int round = 0; round < 50; round++) {
+        struct twi_endpoint whom[3];
+        for (int i = 0; i < 3; i++) {
+            twi_cluster_map_ask(map, test_prng_next(&prng), &whom[i]);
+            twi_cluster_map_failed(map, false, 0, test_prng_next(&prng));
+            for (int earlier = 0; earlier < i; earlier++) assert_false(twi_endpoint_equals(&whom[i], &whom[earlier]));
+        }
+        for (bool is_told = false; !is_told;) { /* by one that answers at last */
+            twi_cluster_map_ask(map, test_prng_next(&prng), &whom[0]);
+            is_told = tell(map, 0, THREE, 0);
+        }
+    }
     end(map);
 }
 
