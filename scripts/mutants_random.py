@@ -44,7 +44,7 @@ def read(path: str) -> str:
 
 def play(copy: str, program: str, seconds: float) -> str:
     folder = os.path.join(copy, "build")
-    environment = dict(os.environ, TW_SEED_ROUND=read(os.path.join(mutants.ROOT, "tests", "seeds", "round")).strip())
+    environment = dict(os.environ, MALLOC_PERTURB_="165", TW_SEED_ROUND=read(os.path.join(mutants.ROOT, "tests", "seeds", "round")).strip())
     return mutants.run(os.path.join(folder, program), seconds, cwd=folder, env=environment)
 
 

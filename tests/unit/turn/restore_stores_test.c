@@ -6,6 +6,8 @@
 
 #define KEYS 64
 #define STORES 4 /* as many tags */
+#define MANY 32  /* tags, if there are to be more stores than a row has room for at first */
+#define FIRST 8  /* as many stores has a row room for at first */
 
 struct redis {
     int64_t sums[KEYS]; /* of keys "0" to "63" */
@@ -152,7 +154,51 @@ TEST(of_dropped_windows_each_store_loses_its_own) {
     hand_close(&rig);
 }
 
-/* Goal: of very many dropped windows neighbours are put together. Each store's sum stays whole. */
+/* Goal: a row has room for the stores that are known when it is made. Those that come later have their sums, too: in a
+ * window that is held, in one that is dropped, and none in one that had ended before. */
+TEST(stores_that_come_later_have_their_own_sums) {
+    struct rig rig;
+    struct redis redis = {0};
+    char key[16];
+    size_t few = 0;
+    hand_open(&rig);
+    tw_family_options options = tagged("f", TW_WINDOW_ALIGNED, TW_MINUTE);
+    options.retention_ms = 10 * TW_MINUTE;
+    options.redis_tags = MANY;
+    tw_family *family = rig_family_of(&rig, &options);
+    const struct twi_restore_stores *stores = rig.engine->restore->stores;
+    for (; twi_restore_store_count(stores) < FIRST; few++) {
+        assert_true(few < KEYS);
+        key_text(key, few), rig_add(family, key, 1);
+        send_all(&redis);
+    }
+    rig_pass(&rig, TW_MINUTE);
+    for (int minute = 0; minute < 2; minute++) {
+        for (size_t i = 0; i < KEYS; i++) {
+            key_text(key, i), rig_add(family, key, (int64_t)i + 1);
+            send_all(&redis);
+        }
+        rig_pass(&rig, TW_MINUTE);
+    }
+    rig_settle(&rig); /* held: the last one */
+    assert_true(twi_restore_store_count(stores) > 2 * FIRST);
+    for (uint32_t store = 0; store < twi_restore_store_count(stores); store++) {
+        int64_t dropped = 0, held = 0;
+        for (size_t i = 0; i < KEYS; i++) {
+            if (redis.of[i] != store) continue;
+            held += (int64_t)i + 1;
+            dropped += (int64_t)i + 1 + (i < few);
+        }
+        assert_i64_equal((int64_t)wipe(&rig, &redis, store), dropped);
+        restore_whole(&rig);
+        send_all(&redis);
+        assert_i64_equal(sum_of(&redis, store), held);
+    }
+    hand_close(&rig);
+}
+
+/* Goal: of very many dropped windows neighbours are put together. Each store's sum stays whole. Method: the
+ * later half of them have more stores, so that rows are of two widths. */
 TEST(of_very_many_dropped_windows_each_sum_stays_whole) {
     struct rig rig;
     struct redis redis = {0};
@@ -161,18 +207,22 @@ TEST(of_very_many_dropped_windows_each_sum_stays_whole) {
     hand_open(&rig);
     tw_family_options options = tagged("f", TW_WINDOW_ALIGNED, TW_SECOND);
     options.retention_ms = 10 * TW_HOUR;
+    options.redis_tags = MANY;
     tw_family *family = rig_family_of(&rig, &options);
-    for (size_t second = 0; second < TWI_DROPPED_MAX + 500u; second++) {
-        key_text(key, second % 8), rig_add(family, key, 1);
+    const size_t windows = TWI_DROPPED_MAX + 500;
+    for (size_t second = 0; second < windows; second++) {
+        key_text(key, second % (second < windows / 2 ? 4 : KEYS)), rig_add(family, key, 1);
         send_all(&redis);
         rig_pass(&rig, TW_SECOND);
     }
     rig_settle(&rig);
-    for (uint32_t store = 0; store < twi_restore_store_count(rig.engine->restore->stores); store++)
+    uint32_t stores = twi_restore_store_count(rig.engine->restore->stores);
+    assert_true(stores > FIRST);
+    for (uint32_t store = 0; store < stores; store++)
         lost += (int64_t)wipe(&rig, &redis, store);
     restore_whole(&rig);
     send_all(&redis);
-    for (uint32_t store = 0; store < STORES; store++) told += sum_of(&redis, store);
+    for (uint32_t store = 0; store < stores; store++) told += sum_of(&redis, store);
     assert_i64_equal(lost + told, TWI_DROPPED_MAX + 500);
     assert_true(rig.engine->restore->dropped_room <= TWI_DROPPED_MAX);
     hand_close(&rig);
