@@ -22,7 +22,8 @@ awk -v seed="$seed" 'BEGIN {
     for (i = 0; i < 30000; i++) printf "%d\tkey%d\n", 1431857103 + int(rand() * 172800), int(rand() * 300)
 }' >"$work/log"
 # Names as the library renders them by default: count:KEY:YYYYmmddHH.
-run 0 count --format tsv --output tsv --redis "$url" "$work/log" && err_is_empty
+# On a crowded machine it may say that it waits.
+run 0 count --format tsv --output tsv --redis "$url" "$work/log" && ! grep -qv '^tallywheel: waiting for Redis to take the rest$' "$work/err"
 ok $? 'it succeeds and has nothing to complain of'
 awk -F "$tab" '{ stamp = $1; gsub(/[-T:Z]/, "", stamp); print "count:" $2 ":" substr(stamp, 1, 10) "\t" $3 }' "$work/out" |
     sort >"$work/want"

@@ -24,6 +24,12 @@
 
 enum { NO_FILTER = 77 };
 
+#ifdef TWI_RACE_POINTS
+void twi_race_nap(const char *name); /* race points sleep by system calls: none in this program */
+void twi_race_nap(const char *name) {
+}
+#endif
+
 /* What the child writes for its parent, and its threads for each other. */
 struct page {
     _Atomic int64_t added; /* added to the key "hot" */
