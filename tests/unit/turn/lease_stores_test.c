@@ -17,6 +17,8 @@ struct store {
     char life[16];
     int lives;
     int64_t granted;
+    bool tells_stranded; /* units of dead engines */
+    int64_t stranded;
 };
 
 static struct store stores[TAGS];
@@ -80,6 +82,7 @@ static void exchange(struct rig *rig, uint32_t index) {
             answer.granted = messages[i].granted + messages[i].need;
             answer.total = answer.granted - messages[i].returned;
             answer.spent_all = messages[i].spent;
+            if (store->tells_stranded) answer.stranded = store->stranded;
         }
         answer.incarnation = store->life;
         twi_port_lease_answered(rig->engine, &messages[i], &answer);
@@ -114,6 +117,28 @@ TEST(an_engine_takes_part_where_it_has_leases) {
     assert_int_equal(stores[1].leaves, 0);
     assert_true(stores[1].heartbeats - before >= 60); /* leases.lua relies on one in 1.2 s */
     assert_int_equal(stores[0].heartbeats, 0);
+    hand_close(&rig);
+}
+
+/* Goal: lease_stranded is what the last reply said of each lease. Nothing of it is left when the window has gone. */
+TEST(stranded_units_are_a_statistic_as_long_as_the_window) {
+    const int64_t told[] = {30, 10, 11, 0, 25};
+    struct rig rig;
+    open_rig(&rig);
+    tw_family *family = open_family(&rig, "f", TW_WINDOW_ALIGNED, 20000);
+    buy(&rig, family, 1);
+    assert_i64_equal(test_stat_of(rig.engine, lease_stranded), 0);
+    stores[1].tells_stranded = true;
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+        stores[1].stranded = told[i];
+        for (int n = 0; n < 10; n++) {
+            (void)take(family, 1); /* a reply may be awaited */
+            go_on(&rig, 4 * STEP_MS);
+        }
+        assert_i64_equal(test_stat_of(rig.engine, lease_stranded), told[i]);
+    }
+    go_on(&rig, 60000);
+    assert_i64_equal(test_stat_of(rig.engine, lease_stranded), 0);
     hand_close(&rig);
 }
 
