@@ -132,8 +132,8 @@ int64_t test_starved_ms(void);
  * counts as 10 ms at most, so the patience is not used up while the process gets no processor; it ends after ten times
  * timeout_ms in any case. */
 bool test_wait(bool (*is_true)(void *ctx), void *ctx, int64_t timeout_ms);
-/* How long a test waits for what must happen: a flush, a close, a condition. It ends a test that hangs. It is no bound of
- * the library's, so a crowded machine may use it up to the end. */
+/* How long a test waits for what must happen: a flush, a close, a condition. It ends a test that hangs. It is no bound
+ * of the library's, so a crowded machine may use it up to the end. */
 #define TEST_PATIENCE_MS 60000
 
 /* tw_stats.memory_bytes of an engine: what its counting memory holds now. */

@@ -4,7 +4,8 @@
  * inside them, once for each place in the code. What the turn has just freed is filled in the child, which must neither
  * write it nor free it again. In other tests a part of the allocations fails. Skipped under sanitizers, which define
  * the same functions.
- * Always true: each child ends by itself, with its counts unsent or sent. Redis has each count of the parent at the end.
+ * Always true: each child ends by itself, with its counts unsent or sent. At the end Redis has all counts of the
+ * parent.
  * Covers: engine/core/turn_owner.c, lose_torn() in engine/engine.c, driver_abandon() in sync/driver.c. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/children.h"

@@ -126,9 +126,9 @@ TEST(a_reply_cut_at_any_byte_counts_once) {
 /* ---- slow, silent, refusing -------------------------------------------------------------------------------------- */
 
 /* Goal: a reply that arrives byte by byte has one deadline for the whole of it, which the bytes do not push back
- * (fault 5). Method: a byte every 150 ms, a deadline of 600 ms. The engine does not count the time in which its thread got
- * no processor, so a crowded machine makes it later: the connection has to end before half of the reply has come. The
- * best of three tries; a quiet machine needs one. That the deadline is kept to a tenth where turns come in time,
+ * (fault 5). Method: a byte every 150 ms, a deadline of 600 ms. The engine does not count the time in which its thread
+ * got no processor, so a crowded machine makes it later: the connection has to end before half of the reply has come.
+ * The best of three tries; a quiet machine needs one. That the deadline is kept to a tenth where turns come in time,
  * tests/sim/outage/late_turns.c shows. */
 #define DRIP_MS 150
 TEST(a_dripping_reply_has_one_deadline) {
