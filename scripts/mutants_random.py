@@ -43,8 +43,10 @@ def read(path: str) -> str:
 
 
 def play(copy: str, program: str, seconds: float) -> str:
+    """As ./dev test does: with the seeds of the round, and with memory that is never zero by chance."""
     folder = os.path.join(copy, "build")
-    environment = dict(os.environ, MALLOC_PERTURB_="165", TW_SEED_ROUND=read(os.path.join(mutants.ROOT, "tests", "seeds", "round")).strip())
+    seeds = read(os.path.join(mutants.ROOT, "tests", "seeds", "round")).strip()
+    environment = dict(os.environ, MALLOC_PERTURB_="165", TW_SEED_ROUND=seeds)
     return mutants.run(os.path.join(folder, program), seconds, cwd=folder, env=environment)
 
 
