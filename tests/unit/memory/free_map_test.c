@@ -51,6 +51,24 @@ TEST(no_history_of_sizes_takes_anything_away) {
     twi_arena_unmake(&arena);
 }
 
+/* Goal: three free lines side by side are one piece, wherever they are in a segment, so also if one of them is in the
+ * next word of the map. Method: every line is out, and three are given back one by one. */
+TEST(neighbours_are_one_piece_wherever_they_are) {
+    static struct twi_arena arena;
+    static bool is_out[LINES_MAX];
+    assert_true(twi_arena_make(&arena, 2 * MIB));
+    uint32_t count = fill(&arena, 1);
+    for (uint32_t i = 0; i < count; i++) is_out[taken[i] % LINES_MAX] = true;
+    for (uint32_t line = 1; line < 4096; line++) {
+        if (!is_out[line] || !is_out[line + 1] || !is_out[line + 2]) continue;
+        if (line % TWI_SEGMENT_LINES + 3 > TWI_SEGMENT_LINES) continue; /* no piece lies in two segments */
+        for (uint32_t i = 0; i < 3; i++) twi_arena_give(&arena, line + i, 1);
+        assert_int_equal(twi_arena_take(&arena, 3), line);
+    }
+    drain(&arena, count, 1);
+    twi_arena_unmake(&arena);
+}
+
 /* Goal: while pieces are out, every free line can be taken: no remainder is lost.
  * Method: random takes and gives of all sizes; now and then the rest is taken line by line and counted. */
 TEST(every_free_line_can_be_had_while_others_are_out) {
