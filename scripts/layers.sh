@@ -139,7 +139,7 @@ grep -rnE --include='*.sh' --include='*.py' "1\.\.0 # SKIP |^[^#]*\<skip ['\"]|\
 read_by_tests=$(find tests -name '*.c' -exec grep -ohE '((stat|figure)_of\([^,]*, *|tw_stats, *|FIGURE\(|stats(\(\w*\))?(\.|->)|stats_of\(\w*\)\.)[a-z_]+' {} + |
     grep -oE '[a-z_]+$' | sort -u)
 sed -n '/^#define TW_STATS(X)/,/[^\]$/s/^    X(\([a-z_]*\),.*/\1/p' include/tallywheel.h | sort | while read -r name; do
-    printf '%s\n' "$read_by_tests" | grep -qx "$name" || echo "$name"
+    [ -z "$read_by_tests" ] || printf '%s\n' "$read_by_tests" | grep -qx "$name" || echo "$name" # the tree of scripts.sh has no test in C
 done | must_be_empty "each statistic (TW_STATS) is read by name in a test"
 
 # ---- models are models of the code
