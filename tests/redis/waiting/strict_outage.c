@@ -395,6 +395,8 @@ TEST(the_permissions_of_the_manual_suffice) {
     redis_server_ask(&server, "ACL", "SETUSER", "tally", "-hget", NULL);
     assert_int_equal(strict_take(family, "k", 1, 9, TW_DENIED).decided_by, TW_BY_OUTAGE);
     assert_i64_equal(redis_server_get(&server, "acl:s:k"), 2);
+    /* tw_close() waits until that call is settled */
+    redis_server_ask(&server, "ACL", "SETUSER", "tally", "+hget", NULL);
     assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
