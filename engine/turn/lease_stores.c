@@ -210,7 +210,7 @@ static void inherit_window(void *ctx, struct twi_generation *generation) {
     for (uint32_t line = twi_load_acquire(&generation->leases); line != 0;) { /* J4, pairs with J3 */
         struct twi_lease *lease = twi_lease_at(&engine->arena, line);
         line = lease->attached.older;
-        /* A lease that came too late to its cell has none of the counter's numbers (lease.c). */
+        /* A lease that came too late to its cell has none of the counter's numbers (limit/lease.c). */
         if (twi_lease_of(twi_arena_at(&engine->arena, lease->cell)) != lease) continue;
         lease->turn.in_flight = lease->turn.restate = false;
         lease->turn.in.is_listed = lease->turn.in.is_active = false;

@@ -157,7 +157,7 @@ TEST(a_lease_goes_on_with_the_next_sync) {
     stage_end(&stage);
 }
 
-/* As lease_of() of engine/limit/lease.c, if another thread was first: the lease is in the list, and not in the cell. The
+/* As lease_of() of engine/limit/lease.c, if another thread was first: the lease is in the list, not in the cell. The
  * other one came later to the list, so the next sync would state this one first. */
 static void make_late_lease(struct stage *stage, tw_key key) {
     struct twi_call call;
