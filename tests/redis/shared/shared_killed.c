@@ -76,8 +76,8 @@ static bool has_admitted(void *ctx) {
     return all_admitted(ctx) != 0;
 }
 
-/* Goal: a hard limit is not passed, whatever the leader was doing. On a crowded machine each leader may be killed before
- * Redis has granted it a unit: the last one is given the time for that. */
+/* Goal: a hard limit is not passed, whatever the leader was doing. On a crowded machine each leader may be killed
+ * before Redis has granted it a unit: the last one is given the time for that. */
 TEST(killed_leaders_pass_no_hard_limit) {
     struct stage stage;
     stage_begin(&stage, TW_LIMIT_HARD);
