@@ -347,6 +347,20 @@ int64_t test_thread_count(void) {
     return entries_of("/proc/self/task");
 }
 
+#ifdef __SANITIZE_THREAD__ /* it has a thread of its own, from the first on, and one more in a forked child */
+static pid_t begun_as;
+__attribute__((constructor)) static void note_process(void) {
+    begun_as = getpid();
+}
+#define THREADS_OF_OTHERS (getpid() == begun_as ? 1 : 2)
+#else
+#define THREADS_OF_OTHERS 0
+#endif
+
+bool test_is_alone(void *unused) {
+    return test_thread_count() <= 1 + THREADS_OF_OTHERS;
+}
+
 int64_t test_mono_ms(void) {
     return system_mono_ns() / 1000000;
 }

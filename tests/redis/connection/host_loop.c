@@ -364,16 +364,10 @@ static void name_url(char *url, size_t size, const char *scheme, int port) {
     snprintf(url, size, "%s" NAME ":%d", scheme, port);
 }
 
-/* A look-up has a thread of its own, which ends last of all. */
-static bool has_no_look_up(void *threads) {
-    return test_thread_count() == *(int64_t *)threads;
-}
-
 /* Goal: opening waits for no name server, nor does any turn, and the loop rests meanwhile. When the server answers, the
  * engine connects. Closing does not wait for a look-up, either. */
 TEST(a_silent_name_server_holds_up_nobody) {
     char url[64];
-    int64_t threads = test_thread_count();
     redis_server_start_tcp(&rig.server, NULL);
     name_url(url, sizeof url, "redis://", rig.server.port);
     leads_to = "127.0.0.1";
@@ -392,7 +386,7 @@ TEST(a_silent_name_server_holds_up_nobody) {
     turn_once(0);
     (void)tw_close(rig.engine, 0);
     is_silent = false;
-    assert_true(test_wait(has_no_look_up, &threads, TEST_PATIENCE_MS)); /* its thread frees it */
+    assert_true(test_wait(test_is_alone, NULL, TEST_PATIENCE_MS)); /* the thread of the look-up frees it */
     redis_server_destroy(&rig.server);
 }
 

@@ -35,12 +35,8 @@ int getaddrinfo(const char *host, const char *service, const struct addrinfo *hi
 }
 
 /* A look-up has a thread of its own, which publishes what it has found, or frees it, and ends. */
-static bool has_no_look_up(void *threads) {
-    return test_thread_count() == *(int64_t *)threads;
-}
-
-static void await_look_ups(int64_t threads) {
-    assert_true(test_wait(has_no_look_up, &threads, TEST_PATIENCE_MS));
+static void await_look_ups(void) {
+    assert_true(test_wait(test_is_alone, NULL, TEST_PATIENCE_MS));
 }
 
 static int listen_at(const char *host, uint16_t *port) {
@@ -79,7 +75,6 @@ static const char *connect_once(void *link, const struct twi_endpoint *endpoint)
  * last one went. */
 TEST(a_name_is_looked_up_for_each_connection) {
     uint16_t port = 0;
-    int64_t threads = test_thread_count();
     int one = listen_at("127.0.0.1", &port), other = listen_at("127.0.0.2", &port);
     struct twi_endpoint endpoint = {.host = NAME, .port = port};
     void *link = twi_socket_transport.create(NULL, -1);
@@ -100,7 +95,7 @@ TEST(a_name_is_looked_up_for_each_connection) {
     leads_to = "127.0.0.1";
     assert_string_equal(connect_once(link, &endpoint), "127.0.0.1");
     twi_socket_transport.destroy(link);
-    await_look_ups(threads);
+    await_look_ups();
     close(one);
 }
 
@@ -137,7 +132,6 @@ static int connect_by_set(void *link, const struct twi_endpoint *endpoint) {
  * more, it does not. The set is quiet, and the next attempt finds the answer at once. */
 TEST(an_answer_of_the_name_server_wakes_whoever_connects) {
     uint16_t port = 0;
-    int64_t threads = test_thread_count();
     set_begin();
     int listener = listen_at("127.0.0.1", &port), before = answers;
     struct twi_endpoint endpoint = {.host = NAME, .port = port};
@@ -149,7 +143,7 @@ TEST(an_answer_of_the_name_server_wakes_whoever_connects) {
         if (round == 1) twi_socket_transport.close(link);
         is_silent = false;
         while (answers == before) test_sleep_ms(1);
-        await_look_ups(threads);
+        await_look_ups();
         before = answers;
         if (round == 1) assert_false(is_readable(30));
         assert_true(connect_by_set(link, &endpoint) <= 4);
@@ -167,7 +161,6 @@ TEST(an_answer_of_the_name_server_wakes_whoever_connects) {
  * look-up, and what it finds later is freed. (A sanitizer or valgrind sees what is touched, and leaks.) */
 TEST(a_connection_ends_while_its_look_up_hangs) {
     struct twi_endpoint endpoint = {.host = NAME, .port = 1};
-    int64_t threads = test_thread_count();
     set_begin();
     int before = answers, asked = asks;
     is_silent = true;
@@ -183,7 +176,7 @@ TEST(a_connection_ends_while_its_look_up_hangs) {
     twi_socket_transport.destroy(link);
     is_silent = false;
     while (answers == before) test_sleep_ms(1);
-    await_look_ups(threads);
+    await_look_ups();
     assert_false(is_readable(0));
     twi_socket_set_unmake(&set);
 }
