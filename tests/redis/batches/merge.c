@@ -241,7 +241,7 @@ struct refused {
     int64_t before;
 };
 
-/* One more count each time: those of before may have been in Redis when it began to refuse. */
+/* One more count each time: earlier ones may have been in Redis when it began to refuse. */
 static bool is_refused(void *ctx) {
     struct refused *refused = ctx;
     assert_status(tw_add(refused->family, tw_str("more"), 1, NULL), TW_OK);
