@@ -86,8 +86,19 @@ static bool all_know_all(void *ctx) {
     return true;
 }
 
-static void wait_for(bool (*is_true)(void *ctx), void *ctx, const char *what) {
-    if (!test_wait(is_true, ctx, WAIT_MS)) fail_msg("the cluster: %s takes longer than %d s", what, WAIT_MS / 1000);
+/* What each node believes, for whoever has to find out why a wait was in vain. */
+static void print_views(struct redis_cluster *cluster) {
+    for (size_t i = 0; i < cluster->count; i++) {
+        if (!runs(cluster, i)) continue;
+        print_error("node %zu: %s\n", i, ask(cluster, i, "CLUSTER", "NODES", NULL));
+        print_error("%s\n", ask(cluster, i, "CLUSTER", "INFO", NULL));
+    }
+}
+
+static void wait_for(struct redis_cluster *cluster, bool (*is_true)(void *ctx), void *ctx, const char *what) {
+    if (test_wait(is_true, ctx, WAIT_MS)) return;
+    print_views(cluster);
+    fail_msg("the cluster: %s takes longer than %d s", what, WAIT_MS / 1000);
 }
 
 /* CLUSTER ADDSLOTSRANGE is there since Redis 7. */
@@ -137,7 +148,7 @@ void redis_cluster_start(struct redis_cluster *cluster, size_t masters, size_t r
     }
     for (size_t i = 0; i < cluster->count; i++)
         for (size_t other = 0; other < i; other++) meet(cluster, i, other);
-    wait_for(all_know_all, cluster, "to meet");
+    wait_for(cluster, all_know_all, cluster, "to meet");
     for (size_t i = masters; i < cluster->count; i++) redis_cluster_replicate(cluster, i, (i - masters) % masters);
     redis_cluster_wait(cluster);
 }
@@ -254,7 +265,7 @@ static bool is_well(void *ctx) {
 }
 
 void redis_cluster_wait(struct redis_cluster *cluster) {
-    wait_for(is_well, cluster, "to be well");
+    wait_for(cluster, is_well, cluster, "to be well");
 }
 
 /* ---- whose a slot is --------------------------------------------------------------------------------------------- */
@@ -313,7 +324,7 @@ static void passing_begin(struct passing *passing, struct redis_cluster *cluster
     static unsigned long count;
     *passing = (struct passing){.cluster = cluster, .from = from, .to = to};
     for (size_t i = 0; i < cluster->count; i++) passing->hears[i] = i == to || has_slots(cluster, i);
-    wait_for(know_the_epoch, passing, "to know the newest epoch");
+    wait_for(passing->cluster, know_the_epoch, passing, "to know the newest epoch");
     snprintf(passing->channel, sizeof passing->channel, "passing:%lu", ++count);
     for (size_t i = 0; i < cluster->count; i++) {
         char line[256];
@@ -340,7 +351,7 @@ static void passing_heard(struct passing *passing) {
         }
         fclose(passing->ears[i]);
     }
-    wait_for(none_is_asking, passing, "to hear a slot's former owner");
+    wait_for(passing->cluster, none_is_asking, passing, "to hear a slot's former owner");
 }
 
 /* ---- slots ------------------------------------------------------------------------------------------------------- */
@@ -398,7 +409,7 @@ void redis_cluster_move_end(struct redis_cluster *cluster, uint32_t slot, size_t
     for (size_t i = 0; i < cluster->count; i++)
         if (i != to && i != from && passing.hears[i]) set_slot(cluster, i, slot, "NODE", cluster->nodes[to].id);
     cluster->owners[slot] = (uint8_t)to;
-    wait_for(know_the_claim, &passing, "to know who has a moved slot");
+    wait_for(cluster, know_the_claim, &passing, "to know who has a moved slot");
 }
 
 void redis_cluster_move_forget(struct redis_cluster *cluster, uint32_t slot, size_t to) {
@@ -450,7 +461,7 @@ static void move_round(struct redis_cluster *cluster, const uint32_t *slots, siz
         if (i != to && i != from && passing.hears[i])
             ask_for_each(cluster, i, slots, count, "NODE", cluster->nodes[to].id, NULL);
     for (size_t i = 0; i < count; i++) cluster->owners[slots[i]] = (uint8_t)to;
-    wait_for(know_the_claim, &passing, "to know who has moved slots");
+    wait_for(cluster, know_the_claim, &passing, "to know who has moved slots");
 }
 
 void redis_cluster_move(struct redis_cluster *cluster, uint32_t first, uint32_t last, size_t to) {
@@ -480,7 +491,7 @@ size_t redis_cluster_add(struct redis_cluster *cluster) {
     start_node(cluster, node);
     for (size_t i = 0; i < node; i++)
         if (runs(cluster, i)) meet(cluster, node, i);
-    wait_for(all_know_all, cluster, "to meet a new node");
+    wait_for(cluster, all_know_all, cluster, "to meet a new node");
     redis_cluster_wait(cluster);
     return node;
 }
@@ -547,7 +558,7 @@ void redis_cluster_cut_off(struct redis_cluster *cluster, size_t replica, size_t
     struct waiting waiting = {cluster, replica, master};
     redis_server_ask(redis_cluster_server(cluster, replica), "CONFIG", "SET", "masterauth", "nobody", NULL);
     redis_server_ask(redis_cluster_server(cluster, master), "CLIENT", "KILL", "TYPE", "replica", NULL);
-    wait_for(is_alone, &waiting, "to cut off a replica");
+    wait_for(cluster, is_alone, &waiting, "to cut off a replica");
 }
 
 void redis_cluster_rejoin(struct redis_cluster *cluster, size_t replica) {
@@ -561,8 +572,8 @@ static bool leads(void *ctx) {
 
 void redis_cluster_wait_follower(struct redis_cluster *cluster, size_t node, size_t master) {
     struct waiting waiting = {cluster, node, master};
-    wait_for(follows_at_last, &waiting, "to follow again");
-    wait_for(is_known_to_follow, &waiting, "to know of a replica");
+    wait_for(cluster, follows_at_last, &waiting, "to follow again");
+    wait_for(cluster, is_known_to_follow, &waiting, "to know of a replica");
 }
 
 void redis_cluster_replicate(struct redis_cluster *cluster, size_t replica, size_t master) {
@@ -587,14 +598,14 @@ void redis_cluster_failover(struct redis_cluster *cluster, size_t replica) {
     if (!port || former.node == cluster->count) fail_msg("node %zu follows nobody", replica);
     const char *said = ask(cluster, replica, "CLUSTER", "FAILOVER", NULL);
     if (strcmp(said, "OK") != 0) fail_msg("FAILOVER: %s", said);
-    wait_for(leads, &now, "to fail over");
-    wait_for(follows_at_last, &former, "to follow the new master");
-    wait_for(is_known_to_follow, &former, "to know of the failover");
+    wait_for(cluster, leads, &now, "to fail over");
+    wait_for(cluster, follows_at_last, &former, "to follow the new master");
+    wait_for(cluster, is_known_to_follow, &former, "to know of the failover");
     hand_over(cluster, former.node, replica);
 }
 
 void redis_cluster_wait_takeover(struct redis_cluster *cluster, size_t replica, size_t former) {
     struct waiting now = {cluster, replica, replica};
-    wait_for(leads, &now, "to take over");
+    wait_for(cluster, leads, &now, "to take over");
     hand_over(cluster, former, replica);
 }

@@ -74,14 +74,14 @@ static int count_as_process(int process) {
     for (uint32_t shape = 0; shape < 3; shape++) open_family(shape, &by_shape[shape]);
     atomic_fetch_add(&page->ready, 1);
     while (!atomic_load(&page->is_over)) {
-        for (int i = 0; i < 200; i++) {
+        for (int i = 0; i < 50; i++) {
             int key = (int)test_prng_below(&prng, CLUSTER_KEYS);
             key_text(key, text);
             if (tw_add(by_shape[shape_of(key)], tw_str(text), 1, NULL) != TW_OK) return 2;
             atomic_fetch_add(&page->sums[key], 1);
             atomic_fetch_add(&page->calls, 1);
         }
-        test_sleep_ms(5);
+        test_sleep_ms(20);
     }
     tw_status status = tw_flush(rig.engine, 60000);
     atomic_fetch_add(&page->lost, test_stat_of(rig.engine, lost));
