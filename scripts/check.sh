@@ -120,9 +120,26 @@ step_layers() {
     sh scripts/layers.sh
 }
 
+# The build of ./dev test, if warnings are errors there (.ci/run): its tests have been run, too. Else one like it.
+find_gcc() {
+    gcc=gcc
+    if grep -q -e '-Dtests=enabled.*--werror' "$out/../dev-options" 2>/dev/null; then gcc=..; fi
+}
+
+need_gcc() {
+    find_gcc
+    [ -f "$out/$gcc/libtallywheel.so.0" ] || step_gcc
+}
+
 # Programs of the other suites are compiled by gcc for the sanitizers, where warnings are errors, too.
 step_gcc() {
-    configure gcc --buildtype=debugoptimized --werror -Dredis=enabled -Dtests=enabled -Dchecks=3 -Dc_args=-g1 &&
+    find_gcc
+    if [ $gcc = .. ]; then
+        echo 'the build of ./dev test has no warnings: there they are errors'
+        ninja -C "$out/.."
+        return
+    fi
+    configure gcc --buildtype=debugoptimized --werror -Dredis=enabled -Dtests=enabled -Dc_args=-g1 &&
         ninja_tests gcc model unit user && run_tests gcc --suite model --suite user # those of unit/ run under valgrind
 }
 
@@ -138,24 +155,29 @@ step_clang() {
 step_tidy() {
     [ -f "$out/clang/compile_commands.json" ] || step_clang || return
     tracked 'engine/*.c' 'extras/*.c' 'sync/*.c' 'tools/*.c' | sed "s|^|$root/|" >"$out/tidy.all"
-    # Only what the build knows: a file that is not in a meson.build has no flags. The analyzer follows 75,000 states of
-    # a function, not 225,000: it takes a third of the time, and finds the same planted mistakes.
+    # Only what the build knows: a file that is not in a meson.build has no flags. The analyzer follows 20,000 states of
+    # a function, not 225,000: that takes two fifths of the time of 75,000. `tidy_deep` follows them all.
     while read -r file; do
         if grep -qF "/${file#"$root"/}\"" "$out/clang/compile_commands.json"; then echo "$file"; fi
     done <"$out/tidy.all" | xargs -r -P "$jobs" -n 3 clang-tidy --quiet -p "$out/clang" \
-        --extra-arg=-Xclang --extra-arg=-analyzer-config --extra-arg=-Xclang --extra-arg=max-nodes=75000
+        --extra-arg=-Xclang --extra-arg=-analyzer-config --extra-arg=-Xclang --extra-arg="max-nodes=${nodes:-20000}"
     status=$?
-    grep -hE ' (error|warning): .*\[' "$out/tidy.log" | sort -u | sed 's/^/found: /' # last, where a reader looks first
+    grep -hE ' (error|warning): .*\[' "$out/$name.log" | sort -u | sed 's/^/found: /' # last, where a reader looks first
     return $status
 }
 
+step_tidy_deep() {
+    nodes=225000
+    step_tidy
+}
+
 step_symbols() {
-    [ -f "$out/gcc/libtallywheel.so.0" ] || step_gcc || return
+    need_gcc || return
     # "A" is the version of the names itself.
-    nm -D --extern-only --defined-only --without-symbol-versions "$out/gcc/libtallywheel.so.0" | awk '$2 != "A" {print $NF}' >"$out/symbols.all"
+    nm -D --extern-only --defined-only --without-symbol-versions "$out/$gcc/libtallywheel.so.0" | awk '$2 != "A" {print $NF}' >"$out/symbols.all"
     foreign=$(grep -v '^tw_' "$out/symbols.all")
     # _.stapsdt.base is sys/sdt.h's.
-    internal=$(nm -g --defined-only "$out/gcc/libtallywheel.a" 2>/dev/null | awk 'NF == 3 {print $3}' |
+    internal=$(nm -g --defined-only "$out/$gcc/libtallywheel.a" 2>/dev/null | awk 'NF == 3 {print $3}' |
         grep -vE '^(twi?_|_\.stapsdt\.base$)')
     tr '\n' ' ' <include/tallywheel.h | grep -oE ' TW_API [^;(]*\(' | grep -oE 'tw_[a-z_]+\(' | tr -d '(' | sort -u >"$out/symbols.promised"
     # Each declared call is there, and no other.
@@ -164,16 +186,16 @@ step_symbols() {
     cat "$out/symbols.wrong"
     echo "foreign: $foreign"
     echo "without prefix: $internal"
-    python3 scripts/rooms.py "$out/gcc" || return
+    python3 scripts/rooms.py "$out/$gcc" || return
     python3 scripts/abi.py || [ $? -eq 77 ] || return # what it lacks it says
     [ -s "$out/symbols.promised" ] && [ -z "$foreign" ] && [ -z "$internal" ] && [ ! -s "$out/symbols.wrong" ]
 }
 
 # Programs of users, by each way that docs/INSTALL.md has: tests/user/consumers.sh.
 step_install() {
-    [ -f "$out/gcc/libtallywheel.so.0" ] || step_gcc || return
+    need_gcc || return
     rm -rf "$out/install"
-    DESTDIR=$out/install meson install -C "$out/gcc" --no-rebuild --quiet &&
+    DESTDIR=$out/install meson install -C "$out/$gcc" --no-rebuild --quiet &&
         sh tests/user/consumers.sh "$root" "$out/install" "$out/consumers"
 }
 
@@ -192,7 +214,7 @@ step_noredis() {
     fi
     # Nor does one without TLS need OpenSSL; what it lacks it says.
     configure notls -Doptimization=0 -Ddebug=false --werror -Dredis=enabled -Dtls=disabled -Dtests=disabled &&
-        ninja -C "$out/notls" || return
+        ninja -C "$out/notls" product || return
     if ! needs=$(ldd "$out/notls/libtallywheel.so.0") || echo "$needs" | grep -E 'libssl|libcrypto'; then
         echo "a build without TLS is linked with OpenSSL, or with nothing"
         return 1
@@ -205,8 +227,9 @@ step_noredis() {
         ;;
     esac
     # The tests of stress/, fault/ and model/ play the same engine as ./dev test does, with nothing of Redis in it; those that
-    # calculate play the same hash.
-    run_tests noredis --suite unit --suite user --suite cli --no-suite calculating --num-processes "$waiting_jobs"
+    # calculate play the same hash. Of the command's, those that say what it does where an option needs Redis.
+    run_tests noredis --suite unit --suite user --no-suite calculating --num-processes "$waiting_jobs" &&
+        run_tests noredis count_wrong_input count_output exporter
 }
 
 # arm64 NAME TEST...: builds these tests with Debian's cross compiler, and runs them under qemu-user, one by one: it is ten
@@ -367,6 +390,9 @@ END
     return $status
 }
 
+# What plays random worlds plays a quarter as many under a sanitizer, which is three to ten times slower: `long` plays ten times
+# as many, optimised.
+
 # -O1: compiling takes two fifths less processor time than with -O2, the tests about as much. What the sanitizers look
 # at is inserted at both levels; -O1 removes less of the code before. (What it inserts hides from gcc how long a number
 # can be: -Wno-format-truncation.)
@@ -374,7 +400,7 @@ step_asan() {
     configure asan --werror -Doptimization=1 -Ddebug=true -Db_sanitize=address,undefined -Db_lundef=false -Dredis=enabled \
         -Dtests=enabled -Dchecks=3 "-Dc_args=-fno-sanitize-recover=all -Wno-format-truncation -g1" &&
         ninja_tests asan cli fault model redis sim unit user || return
-    ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:abort_on_error=1 \
+    TW_SCALE=25 ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:abort_on_error=1 \
         UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
         run_tests asan --no-suite long --no-suite stress -t 4 --num-processes "$waiting_jobs" --wrapper "$(plain_addresses)"
 }
@@ -386,17 +412,17 @@ step_tsan() {
     configure tsan --werror -Doptimization=1 -Ddebug=true -Db_sanitize=thread -Db_lundef=false -Dredis=enabled -Dtests=enabled \
         -Dchecks=2 -Drace_points=true "-Dc_args=-Wno-tsan -Wno-format-truncation -g1" || return
     ninja_tests tsan unit stress redis -calculating -one-thread || return
-    TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0:suppressions=$root/scripts/tsan.supp \
+    TW_SCALE=25 TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0:suppressions=$root/scripts/tsan.supp \
         run_tests tsan --suite unit --suite stress --suite redis --no-suite calculating --no-suite one-thread -t 4 --num-processes "$waiting_jobs" --wrapper "$(plain_addresses)"
 }
 
 step_valgrind() {
-    [ -f "$out/gcc/build.ninja" ] || step_gcc || return
-    ninja_tests gcc unit user &&
-        run_tests gcc --suite unit --no-suite calculating -t 10 \
+    need_gcc || return
+    ninja_tests $gcc unit user &&
+        TW_SCALE=25 run_tests $gcc --suite unit --no-suite calculating -t 10 \
             --wrapper 'valgrind --quiet --leak-check=full --errors-for-leak-kinds=definite,indirect,possible --error-exitcode=9 --trace-children=no' &&
         valgrind --leak-check=full --show-leak-kinds=all --errors-for-leak-kinds=all --error-exitcode=9 \
-            "$out/gcc/tests/user/user_program"
+            "$out/$gcc/tests/user/user_program"
 }
 
 step_fuzz() {
@@ -466,7 +492,7 @@ step_mutants_random() {
 # ---- main -----------------------------------------------------------------------------------------------------------
 
 all='format scripts layers gcc symbols install clang tidy noredis arm64 models asan tsan valgrind fuzz mutants once long'
-by_name='servers arm64_full musl compilers release coverage mutants_random' # minutes, or apt's network: these run only if they are named
+by_name='tidy_deep servers arm64_full musl compilers release coverage mutants_random' # minutes, or apt's network: these run only if they are named
 beside='tidy arm64 models mutants'
 step_beside() { # the steps that run beside the others when all are wanted
     step tidy 'clang-tidy'
@@ -504,7 +530,7 @@ started=$(date +%s)
 step format 'clang-format leaves every file as it is'
 step scripts 'shell scripts are POSIX and clean (shellcheck)'
 step layers 'layers, one door per dependency, head comments'
-step gcc 'gcc, warnings are errors, checks=3: model, and user code as C99, C11, C++11, C++20'
+step gcc 'gcc, warnings are errors; model, and user code as C99, C11, C++11, C++20'
 step symbols 'the libraries define what the header declares and nothing else, as the release did; calls keep to the rooms'
 step install 'user programs: installed tree, pkg-config, CMake, subproject, one file, C++'
 step clang 'clang, warnings are errors: what depends on the compiler, user code'
@@ -525,6 +551,7 @@ step fuzz 'fuzzing, 5 s for each target'
 step once 'what is the same in every build: sources, scripts, the code of the pages, the one file'
 step long 'the long tests, optimised'
 if [ -n "$wanted" ]; then
+    step tidy_deep 'clang-tidy, its analyzer as deep as it goes'
     step arm64_full 'the whole engine on ARM64: unit, model, fault and stress under qemu, also with its AES rounds'
     step release 'a release, rehearsed: packages, lintian, hardening, one file, site'
     step musl 'unit and stress, linked with musl'
