@@ -1657,9 +1657,10 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
       "reported to this engine") \
     X(ask_active, gauge, "calls that wait for Redis now (strict limits, locks)") \
     X(ask_calls, counter, "requests of calls that wait for Redis, also those that were not sent") \
-    X(ask_ms, counter, "how long they waited, all together") \
+    X(ask_ms, counter, "how long they waited, all together; without cancelled calls") \
     X(ask_connects, counter, "connections made for them") \
-    X(ask_timeouts, counter, "tries without a reply in time") \
+    X(ask_timeouts, counter, \
+      "tries without a reply in time, and calls whose time ended before they could be sent") \
     X(ask_refused, counter, "tries that Redis refused") \
     X(ask_dropped, counter, "tries whose connection failed") \
     X(ask_away, counter, "calls that were not sent, because Redis was unreachable") \

@@ -238,7 +238,8 @@ static void expire(struct twi_dispatcher *dispatcher, int64_t now_ms) {
         bool is_over = lane->caller.deadline_ms <= own_ms;
         twi_check(lane->caller.at == 0);
         if (!is_over && !is_stopped) return;
-        TWI_ASK_COUNT(dispatcher, ask_timeouts, is_over);
+        bool is_counted = lane->state == TWI_LANE_QUEUED && lane->tries.perhaps; /* its last try, by loss.c */
+        TWI_ASK_COUNT(dispatcher, ask_timeouts, is_over && !is_counted);
         twi_verdict_expired(dispatcher, lane, now_ms);
     }
 }

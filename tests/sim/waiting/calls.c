@@ -355,6 +355,37 @@ TEST(a_lost_reply_is_asked_for_again) {
     world_end();
 }
 
+/* Goal: a try without a reply is counted once, also if the call's time ends later, while it waits to go out again. */
+TEST(a_try_without_a_reply_is_counted_once) {
+    struct call call;
+    world_begin(15);
+    warm_up();
+    world.paused_until_ms = world.now_ms + 1000;
+    assert_true(ask(&call, 0, TIMEOUT_MS + 50));
+    turns(5);
+    world.is_away = true;
+    turns(TIMEOUT_MS);
+    assert_i64_equal(unknown, 0);
+    assert_i64_equal(test_stat_of(world.engine, ask_timeouts), 1);
+    turns(60);
+    assert_i64_equal(unknown, 1);
+    assert_i64_equal(test_stat_of(world.engine, ask_timeouts), 1);
+    world_end();
+}
+
+/* Goal: a call whose time ends before it could be sent is counted as one without a reply in time. */
+TEST(a_call_that_could_not_be_sent_in_time_is_counted) {
+    struct call call;
+    world_begin(16);
+    world.is_away = true;
+    assert_true(ask(&call, 0, 20));
+    turns(30);
+    assert_i64_equal(unsent, 1);
+    assert_i64_equal(test_stat_of(world.engine, ask_timeouts), 1);
+    assert_i64_equal(test_stat_of(world.engine, ask_away), 0);
+    world_end();
+}
+
 /* Goal: with calls_max calls under way the next one is refused at once, and that is no outage. */
 TEST(a_full_table_is_no_outage) {
     static struct call many[1100];
