@@ -187,6 +187,13 @@ WAITERS_TEST(flush_and_ready_are_answered_by_turns) {
     rig_pass(&rig, 60);
     assert_int_equal(other.times, 1);
     assert_status(other.request.status, TW_ERR_TIMEOUT);
+    assert_string_equal(tw_error_text(), "timeout_ms: Redis has not acknowledged all of it yet; it stays queued");
+    twi_port_last_error(rig.engine, "x");
+    assert_status(tw_flush_async(&other.request, rig.engine), TW_STARTED);
+    rig_pass(&rig, 60);
+    assert_status(other.request.status, TW_ERR_TIMEOUT);
+    assert_string_equal(tw_error_text(),
+                        "timeout_ms: Redis has not acknowledged all of it yet; it stays queued; the last error: x");
     prepare(&told, NULL, 1000);
     assert_status(tw_ready_async(&told.request, rig.engine), TW_STARTED);
     rig_turn(&rig);

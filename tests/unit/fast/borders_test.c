@@ -70,15 +70,19 @@ static void check_distinct(tw_family *family, tw_key key, tw_key element) {
 }
 
 /* Each call with a fast path refuses a key without bytes, and one that is a byte too long, and counts nothing. */
-static void check_refused(tw_family *family) {
+static void check_refused(tw_family *family, tw_family *distinct) {
     const size_t sizes[] = {0, TW_KEY_SIZE_MAX + 1};
     uint64_t counters = rig_each(family, TW_NOW).counters;
+    bool changed;
+    assert_status(tw_distinct_add(distinct, tw_bytes(NULL, 8), tw_str("e"), &changed), TW_ERR_KEY);
+    assert_status(tw_distinct_add(distinct, tw_str("warm"), tw_bytes(NULL, 8), &changed), TW_ERR_KEY);
     tw_verdict verdict;
     for (size_t i = 0; i < 2; i++) {
         tw_key key = tw_bytes(begins, sizes[i]), keys[GROUP];
         int64_t times[GROUP];
         tw_pin *pin;
         for (size_t k = 0; k < GROUP; k++) keys[k] = key, times[k] = rig_now(&rig);
+        assert_status(tw_distinct_add(distinct, key, tw_str("e"), &changed), TW_ERR_KEY);
         for (int entered = 0; entered < 2; entered++) {
             if (entered != 0) tw_enter(rig.engine);
             assert_status(tw_add(family, key, 1, NULL), TW_ERR_KEY);
@@ -99,6 +103,15 @@ static tw_family *family_of(const char *name, uint64_t keys_expected, uint32_t k
     options.keys_expected = keys_expected;
     options.kind = kind;
     return rig_family_of(&rig, &options);
+}
+
+/* A stopped engine counts nothing, also in the counters that the fast paths know. */
+static void check_stopped(tw_family *family, tw_family *distinct) {
+    assert_status(tw_add(family, tw_str("warm"), 1, NULL), TW_OK);
+    assert_status(tw_distinct_add(distinct, tw_str("warm"), tw_str("e"), NULL), TW_OK);
+    assert_status(tw_stop(rig.engine), TW_OK);
+    assert_status(tw_add(family, tw_str("warm"), 1, NULL), TW_ERR_CLOSED);
+    assert_status(tw_distinct_add(distinct, tw_str("warm"), tw_str("e"), NULL), TW_ERR_CLOSED);
 }
 
 /* Until the calling thread has a line for the statistics of this family's limits. */
@@ -139,7 +152,8 @@ static void play(twi_hash_fn *hash, uint64_t keys_expected) {
         keys++;
     }
     assert_in_range(rig_each(family, TW_NOW).counters, keys - 2, keys);
-    check_refused(family);
+    check_refused(family, distinct);
+    check_stopped(family, distinct);
     rig_close(&rig);
 }
 

@@ -89,6 +89,29 @@ TEST(shared_pieces_are_apart_zeroed_and_accounted_for) {
     check_pieces(true);
 }
 
+/* Goal: the check notices a run of lines that is empty, or not within the segments. Method: each run is given another
+ * place, which changes no account. */
+TEST(the_check_notices_a_run_outside_of_the_segments) {
+    static struct twi_arena arena;
+    assert_true(twi_arena_make(&arena, MIB));
+    assert_true(twi_arena_take(&arena, 1) != 0);
+    _Atomic uint64_t *used = &arena.carves[0].word, *none = &arena.carves[1].word;
+    uint64_t word = twi_load_relaxed(used), lines = (uint64_t)(uint32_t)word * twi_sizes[0];
+    uint64_t end = ((uint64_t)arena.segments_max + 1) * TWI_SEGMENT_LINES;
+    assert_true(lines != 0 && twi_load_relaxed(none) == 0 && twi_arena_is_valid(&arena));
+    const uint64_t firsts[] = {TWI_SEGMENT_LINES, end - lines, TWI_SEGMENT_LINES - 1, end - lines + 1};
+    for (size_t i = 0; i < 4; i++) { /* the first two are within */
+        twi_store_relaxed(used, firsts[i] << 32 | (uint32_t)word);
+        assert_int_equal(twi_arena_is_valid(&arena), i < 2);
+    }
+    twi_store_relaxed(used, word);
+    twi_store_relaxed(none, (uint64_t)TWI_SEGMENT_LINES << 32);
+    assert_false(twi_arena_is_valid(&arena));
+    twi_store_relaxed(none, 0);
+    assert_true(twi_arena_is_valid(&arena));
+    twi_arena_unmake(&arena);
+}
+
 TEST(a_line_and_an_address_name_each_other) {
     static struct twi_arena arena;
     assert_true(twi_arena_make(&arena, MIB));

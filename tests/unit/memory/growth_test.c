@@ -158,6 +158,30 @@ TEST(the_reserve_is_bounded_and_nothing_is_added_for_an_idle_engine) {
     close_rig(&rig);
 }
 
+/* Half a millisecond passes whenever the time is read. */
+static int64_t slow_now_ns(void *ctx, int kind) {
+    struct fake_clock *clock = ctx;
+    atomic_fetch_add(&clock->wall_ns, 500000);
+    int64_t mono_ns = atomic_fetch_add(&clock->mono_ns, 500000);
+    return kind == TW_CLOCK_WALL ? atomic_load(&clock->wall_ns) : mono_ns;
+}
+
+/* Goal: where pages are slow, a turn of the host's loop prepares no more than one piece of memory. */
+TEST(a_turn_of_the_host_looks_at_the_time) {
+    struct rig rig;
+    rig_init(&rig);
+    rig.options.memory_bytes_max = 1024 * MIB;
+    rig.options.clock_now_ns = slow_now_ns;
+    rig_start(&rig);
+    struct twi_arena *arena = &rig.engine->arena;
+    for (int i = 0; i < 2000; i++) assert_true(twi_arena_take(arena, TWI_SEGMENT_LINES) != 0);
+    rig_turn(&rig); /* the reserve is to grow by hundreds of segments */
+    uint32_t before = arena->segments_touched;
+    rig_turn(&rig);
+    assert_i64_equal(arena->segments_touched - before, TWI_WORK_AHEAD / 16 / TWI_SEGMENT_LINES);
+    close_rig(&rig);
+}
+
 /* Goal: a burst that outruns the reserve leaves no untouched page behind for a much later add.
  * Method: one piece of each small class is taken; then more than the reserve; then a turn; then every class's next
  * piece is written to. */

@@ -2,9 +2,12 @@
  * requests of so many bytes. */
 #include "sync/wire/estimate.h"
 
+#include "sync/message/state.h"
+#include "sync/turn/transfer.h"
 #include "tests/support/support.h"
 
 #define TIMEOUT_MS 100
+#define WAIT_SLACK_MS 250 /* transfer.c */
 
 static int64_t took_us(int64_t way_us, int64_t bytes_per_s, uint64_t bytes) {
     return way_us + (int64_t)bytes * 1000000 / bytes_per_s;
@@ -191,4 +194,23 @@ TEST(the_time_of_a_call_follows_the_way) {
         note_light(&estimate, table[i].way_us, 0, 1000000);
         assert_int_equal(twi_estimate_timeout_ms(&estimate), table[i].timeout_ms);
     }
+}
+
+/* When the connection is given up, if this request was sent at `sent_ms` and has no reply. */
+static int64_t given_up_ms(enum twi_command command, int64_t sent_ms) {
+    static struct twi_connection connection;
+    memset(&connection, 0, sizeof connection);
+    connection.timeout_ms = TIMEOUT_MS;
+    connection.phase = TWI_UP;
+    connection.pipeline.count = 1;
+    connection.pipeline.pending[0] = (struct twi_pending){.command = command, .sent_ms = sent_ms};
+    return twi_transfer_deadline_ms(&connection);
+}
+
+/* Goal: Redis looks ten times a second for a WAIT whose time is over. So its reply may come later than any other. */
+TEST(the_reply_to_a_wait_may_be_late) {
+    assert_i64_equal(given_up_ms(TWI_BATCH, 5000), 5000 + TIMEOUT_MS);
+    assert_i64_equal(given_up_ms(TWI_MESSAGE, 5000), 5000 + TIMEOUT_MS);
+    assert_i64_equal(given_up_ms(TWI_WAIT, 5000), 5000 + TIMEOUT_MS + WAIT_SLACK_MS);
+    assert_i64_equal(given_up_ms(TWI_MESSAGE_WAIT, 5000), 5000 + TIMEOUT_MS + WAIT_SLACK_MS);
 }

@@ -570,3 +570,26 @@ TEST(a_long_key_takes_little_more_than_its_lines) {
         table_end(&table);
     }
 }
+
+/* Goal: a key whose earlier cell was at the edge of the range is counted carefully from its first unit on. Method: the
+ * last value that is plain, and the first that is not, on both sides. */
+TEST(a_successor_at_the_edge_is_counted_carefully) {
+    static const struct {
+        int64_t local;
+        bool is_edge;
+    } cases[] = {
+        {TWI_VALUE_EDGE - 1, false}, {TWI_VALUE_EDGE, true}, {-TWI_VALUE_EDGE + 1, false}, {-TWI_VALUE_EDGE, true}};
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct table table;
+        struct twi_cell *cell;
+        const struct twi_inherited inherited = {.local = cases[i].local, .is_successor = true};
+        table_begin(&table, UINT64_C(4) << 20, 10, true);
+        struct twi_insert insert = {
+            &table.arena, table.generation, table.self, wanted_of(&i, mixed(i)), 0, &inherited, 0, TWI_NO_VACANCY};
+        assert_int_equal(twi_table_insert(&insert, always, NULL, &cell), TWI_INSERTED);
+        uint64_t meta = twi_load_relaxed(&cell->meta);
+        assert_int_equal((meta & TWI_META_EDGE) != 0, cases[i].is_edge);
+        assert_i64_equal(twi_cell_local(cell, meta), cases[i].local);
+        table_end(&table);
+    }
+}
