@@ -112,6 +112,15 @@ LATER_TEST(holds_answer_later) {
     assert_status(tw_hold_release_async(NULL, family, tw_str("k")), TW_ERR_RANGE);
 }
 
+/* Redis says in which counter the reservation is. */
+static void answer_where(const char *counter) {
+    assert_string_equal(later_arg(0, 0), "where");
+    later.sync->requests[0].answer.long_text = strdup(counter);
+    later.sync->requests[0].answer.long_size = strlen(counter);
+    later_answer(0, "OK");
+    rig_turn(&rig);
+}
+
 /* Goal: a reservation brings its token; confirming asks where it is, then confirms there. */
 LATER_TEST(reservations_answer_later) {
     static struct told told;
@@ -134,9 +143,19 @@ LATER_TEST(reservations_answer_later) {
     later_answer(0, "UNKNOWN");
     rig_turn(&rig);
     assert_status(told.request.status, TW_ERR_UNKNOWN_TOKEN);
+    assert_int_equal(told.times, 2);
+    assert_status(tw_reserve_confirm_async(&told.request, rig.engine, token), TW_STARTED);
+    answer_where("f:k");
+    assert_int_equal(later_count(), 1);
+    assert_string_equal(later_arg(0, 0), "confirm");
+    assert_int_equal(told.times, 2);
+    later_answer(0, "OK");
+    rig_turn(&rig);
+    assert_int_equal(told.times, 3);
+    assert_status(told.request.status, TW_OK);
     assert_status(tw_reserve_cancel_async(NULL, rig.engine, token), TW_STARTED);
     later_answer(0, "UNKNOWN");
     rig_turn(&rig);
     assert_status(tw_reserve_cancel_async(&told.request, rig.engine, "x"), TW_ERR_UNKNOWN_TOKEN);
-    assert_int_equal(told.times, 2);
+    assert_int_equal(told.times, 3);
 }

@@ -31,6 +31,7 @@ LATER_TEST(an_answer_comes_at_once_or_once_later) {
     assert_status(told.request.status, TW_OK);
     assert_i64_equal(told.request.verdict.used, 4);
     assert_i64_equal(told.request.verdict.remaining, 6);
+    assert_i64_equal(told.request.verdict.retry_after_ms, 0);
     assert_int_equal(told.request.verdict.decided_by, TW_BY_REDIS);
     assert_i64_equal(rig_get(strict, "key"), 0);   /* asked for: local knowledge stays fresh */
     assert_status(buy(&told, strict), TW_STARTED); /* used again */
@@ -40,6 +41,26 @@ LATER_TEST(an_answer_comes_at_once_or_once_later) {
     assert_status(told.request.status, TW_DENIED);
     assert_i64_equal(told.request.verdict.retry_after_ms, 1000);
     assert_int_equal(told.request.verdict.final, 1);
+}
+
+/* Goal: a denied call says after which time the same one is worth it: what Redis says, even a millisecond; else the end
+ * of the window; -1 if its units never fit. */
+LATER_TEST(a_denial_says_when_to_ask_again) {
+    static struct told told;
+    tw_family *strict = strict_family();
+    const int64_t left_ms = RIG_START_MS + TW_HOUR - rig_now(&rig);
+    const struct {
+        int64_t n, retry_after_ms;
+        const char *answer;
+    } cases[] = {{1, 1, "DENIED 0 10 1000 1"}, {1, left_ms, "DENIED 0 10 1000 0"}, {11, -1, "DENIED 0 10 1000 1"}};
+    prepare(&told, NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_status(tw_acquire_async(&told.request, strict, tw_str("k"), cases[i].n, 10), TW_STARTED);
+        later_answer(0, cases[i].answer);
+        rig_turn(&rig);
+        assert_status(told.request.status, TW_DENIED);
+        assert_i64_equal(told.request.verdict.retry_after_ms, cases[i].retry_after_ms);
+    }
 }
 
 static void take_30_ms(struct told *told) {

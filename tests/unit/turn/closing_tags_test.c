@@ -127,6 +127,7 @@ static int take_names(uint32_t round) {
     for (;;) {
         rig_pass(&rig, 30);
         assert_true(next_say());
+        assert_int_equal(say.recorded, round == 0); /* batches record names in the sets of the first round */
         if (say.verb == TWI_CLOSING_SEND_LIST) return names;
         assert_int_equal(say.verb, TWI_CLOSING_SEND_ADD);
         assert_int_equal(say.round, round);
@@ -258,6 +259,27 @@ TEST(names_that_come_too_late_are_added_to_the_next_round) {
     assert_true(say.through);
     answer_round(TWI_CLOSING_REPLY_YOU, 1);
     read_names("2", 1);
+    assert_i64_equal(calls, 1);
+    close_rig();
+}
+
+/* Goal: an engine that has died may have recorded names in groups that the index lacks. So all groups are read. */
+TEST(after_a_death_all_groups_are_read) {
+    drain_window(open_family(), 1);
+    expect(TWI_CLOSING_SEND_CLAIM);
+    twi_port_closing_answered(
+        rig.engine, &say, &(struct twi_closing_answer){.kind = TWI_CLOSING_REPLY_YOU, .scan = "0", .reads_all = true});
+    expect(TWI_CLOSING_SEND_READ);
+    twi_port_closing_name(rig.engine, &say, tw_str("2"));
+    answer(TWI_CLOSING_REPLY_YOU);
+    for (uint32_t group = 0; group < TAGS; group++) {
+        expect(TWI_CLOSING_SEND_FETCH);
+        assert_int_equal(say.group, group);
+        answer(TWI_CLOSING_REPLY_YOU);
+    }
+    rig_pass(&rig, 30);
+    acknowledge_all();
+    rig_pass(&rig, 30);
     assert_i64_equal(calls, 1);
     close_rig();
 }

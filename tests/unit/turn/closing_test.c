@@ -102,6 +102,15 @@ static void drain_window(tw_family *family) {
     rig_pass(&rig, 30);
 }
 
+/* Redis has lost all data. Returns the item of the only counter, which is sent again. */
+static const struct twi_item *forget_and_collect(void) {
+    (void)twi_port_restore(rig.engine, 0);
+    while (twi_port_restore_some(rig.engine)) {}
+    assert_i64_equal(hand_collect(100), 1);
+    assert_i64_equal(hand->held[0].units, 5);
+    return &hand->held[0];
+}
+
 /* What is owed to tw_close(). */
 static void close_rig(void) {
     hand->settle_at_turns = true;
@@ -109,6 +118,22 @@ static void close_rig(void) {
 }
 
 /* ---- the tests ---- */
+
+/* Goal: a key brings its name with its first counts. After Redis has lost the names, it brings it again, because the
+ * engine that closes the window needs it. */
+TEST(names_come_with_first_counts_and_with_restored_ones) {
+    tw_family *family = open_family();
+    rig_add(family, "a", 3);
+    assert_i64_equal(hand_collect(100), 1);
+    assert_true((hand->held[0].flags & TWI_ITEM_NAMED) != 0);
+    hand_acknowledge(3);
+    rig_add(family, "a", 2);
+    assert_i64_equal(hand_collect(100), 1);
+    assert_false((hand->held[0].flags & TWI_ITEM_NAMED) != 0);
+    hand_acknowledge(5);
+    assert_true((forget_and_collect()->flags & TWI_ITEM_NAMED) != 0);
+    close_rig();
+}
 
 /* Goal: the whole way; the hook sees the totals of then, and keys that only others counted, by tw_each() and by
  * tw_get_at(). */

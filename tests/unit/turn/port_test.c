@@ -47,6 +47,21 @@ TEST(an_item_is_named_as_its_template_says) {
     hand_close(&rig);
 }
 
+/* Goal: log lines have the name of an item in printable bytes, and each text stands for one name. */
+TEST(the_title_of_an_item_is_printable) {
+    struct rig rig;
+    char title[100];
+    hand_open(&rig);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
+    rig_add(family, "a~ \\\n\x7f", 1);
+    assert_i64_equal(hand_collect(10), 1);
+    twi_port_title(&hand->held[0], title, sizeof title);
+    assert_string_equal(title, "f:a~\\x20\\x5c\\x0a\\x7f");
+    twi_port_title(&hand->held[0], title, 12); /* room for a byte in the longest form, and an end, stays free */
+    assert_string_equal(title, "f:a~\\x20");
+    hand_close(&rig);
+}
+
 /* Goal: whatever does not fit into a collection comes with the next ones, each counter once.
  * Method: 1000 counters in two families, collected in pieces of every size. */
 TEST(what_does_not_fit_into_a_collection_comes_with_a_later_one) {

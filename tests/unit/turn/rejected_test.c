@@ -69,6 +69,24 @@ TEST(a_key_that_is_not_rejected_again_is_forgotten) {
     twi_rejected_free(&rejected);
 }
 
+/* Goal: where there is no room, a known key that is rejected again is not forgotten for that: its wait doubles. */
+TEST(a_known_key_needs_no_room) {
+    struct twi_rejected rejected = {0};
+    struct twi_item known = item_of(0);
+    const int64_t late_ms = 3 * TWI_REJECTED_WAIT_MIN_MS + 1;
+    bool first;
+    for (uintptr_t n = 0; n < TWI_REJECTED_MAX; n++) {
+        struct twi_item item = item_of(n);
+        (void)twi_rejected_again(&rejected, &item, 1, 0, &first);
+    }
+    assert_int_equal(twi_rejected_again(&rejected, &known, 1, late_ms, &first), 2 * TWI_REJECTED_WAIT_MIN_MS);
+    assert_false(first);
+    assert_int_equal(twi_rejected_count(&rejected, late_ms), 1);
+    assert_true(twi_rejected_settled(&rejected, &known, 2));
+    assert_true(twi_rejected_is_valid(&rejected));
+    twi_rejected_free(&rejected);
+}
+
 /* Goal: a counter waits once, until the latest of its times, and all that are due are taken. Method: 1,000 counters
  * wait for different times, some of them twice. They are taken at three times. */
 TEST(counters_wait_once_and_until_the_latest_time) {
