@@ -104,27 +104,41 @@ TEST(messages_of_many_families_share_scripts) {
     redis_server_destroy(&server);
 }
 
-/* Goal: another program has written a value under one election's name. That family alone is closed without Redis; one
- * log line names the key. */
-TEST(a_spoilt_election_spoils_itself_alone) {
+/* Closes all families within this time, the spoilt one among them. Returns how many others Redis closed: all, or the
+ * time was too short. */
+static int close_beside_a_spoilt_one(uint32_t timeout_ms, struct log_lines *lines) {
     struct redis_server server;
-    static struct log_lines lines;
+    int closed = 0;
     redis_server_start(&server, NULL);
     memset(told, 0, sizeof told);
-    memset(&lines, 0, sizeof lines);
+    memset(lines, 0, sizeof *lines);
     redis_server_ask(&server, "SET", "tw:closers:f7::1970", "spoilt", NULL);
-    tw_engine *engine = open_families(server.url, true, &lines);
+    tw_engine *engine = open_families(server.url, true, lines);
     count_keys(0, 2);
     assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
-    (void)tw_close(engine, 3000);
+    (void)tw_close(engine, timeout_ms);
     for (int i = 0; i < FAMILIES; i++) {
         assert_int_equal(told[i].calls, 1);
-        assert_int_equal(told[i].flags, TW_CLOSED_PARTIAL | (i == 7 ? TW_CLOSED_LOCAL : 0));
         assert_int_equal(told[i].keys, 2);
+        if (i == 7) assert_int_equal(told[i].flags, TW_CLOSED_PARTIAL | TW_CLOSED_LOCAL);
+        closed += i != 7 && told[i].flags == TW_CLOSED_PARTIAL;
+    }
+    redis_server_destroy(&server);
+    return closed;
+}
+
+/* Goal: another program has written a value under one election's name. That family alone is closed without Redis; one
+ * log line names the key. Method: for the spoilt family tw_close() uses up its time, so that is short. A crowded
+ * machine gets more. */
+TEST(a_spoilt_election_spoils_itself_alone) {
+    static struct log_lines lines;
+    uint32_t timeout_ms = 3000;
+    while (close_beside_a_spoilt_one(timeout_ms, &lines) != FAMILIES - 1) {
+        assert_true(timeout_ms < TEST_PATIENCE_MS);
+        timeout_ms *= 5;
     }
     assert_non_null(strstr(lines.text, "tw:closers:f7::1970"));
     assert_null(strstr(lines.text, "tw:closers:f8::1970"));
-    redis_server_destroy(&server);
 }
 
 /* Goal: windows of many keys that others counted are closed together. All names come, though they do not fit into the

@@ -278,7 +278,7 @@ TEST(the_memory_of_an_engine_is_full) {
 static void sell_one(const char *url) {
     tw_engine *engine = quick_engine(url, NULL);
     tw_verdict verdict;
-    if (buy(hard_family(engine, "sale"), tw_str("tv"), 1, 100, 20000, &verdict) != TW_OK) _exit(1);
+    if (buy(hard_family(engine, "sale"), tw_str("tv"), 1, 100, TEST_PATIENCE_MS, &verdict) != TW_OK) _exit(1);
     for (;;) pause();
 }
 
@@ -295,6 +295,25 @@ struct dead {
 static bool is_reclaimed(void *ctx) {
     struct dead *dead = ctx;
     return tw_lease_reclaim(dead->family, dead->instance, &dead->units) == TW_OK;
+}
+
+struct sale {
+    tw_engine *engine;
+    tw_family *family;
+    int64_t sold, stranded;
+};
+
+/* Sells what there is. */
+static void sell_more(struct sale *sale) {
+    sale->sold += sell_some(sale->family, tw_str("tv"), 100, 100, 1);
+    sale->stranded = test_stat_of(sale->engine, lease_stranded);
+}
+
+/* All but the units of the dead engine are sold when these two are the whole limit. */
+static bool is_sold_but_for_the_dead(void *ctx) {
+    struct sale *sale = ctx;
+    sell_more(sale);
+    return sale->sold + sale->stranded == 100;
 }
 
 /* The field of a lease with 32 digits that is not ours: the one engine that had it before us. */
@@ -324,15 +343,14 @@ TEST(a_node_died_with_leases) {
     find_instance(&server, dead.instance);
     tw_engine *engine = quick_engine(login, NULL);
     dead.family = hard_family(engine, "sale");
-    int64_t sold = 1 + sell(dead.family, tw_str("tv"), 1, 100, 4000, &verdict);
-    int64_t stranded = test_stat_of(engine, lease_stranded);
-    assert_i64_equal(sold + stranded, 100);
-    assert_true(stranded > 0);
+    struct sale sale = {.engine = engine, .family = dead.family, .sold = 1};
+    assert_true(test_wait(is_sold_but_for_the_dead, &sale, TEST_PATIENCE_MS));
+    assert_true(sale.stranded > 0);
     assert_status(tw_acquire(dead.family, tw_str("tv"), 1, 100, &verdict), TW_DENIED);
     assert_int_equal(verdict.final, 0);
     assert_true(test_wait(is_reclaimed, &dead, TEST_PATIENCE_MS)); /* refused within 5 s of its last message */
-    assert_i64_equal(dead.units, stranded);
-    assert_i64_equal(sell(dead.family, tw_str("tv"), 1, 100, 5000, &verdict), stranded);
+    assert_i64_equal(dead.units, sale.stranded);
+    assert_i64_equal(sell(dead.family, tw_str("tv"), 1, 100, TEST_PATIENCE_MS, &verdict), sale.stranded);
     assert_int_equal(verdict.final, 1);
     assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
@@ -345,14 +363,16 @@ static int64_t number_of(const char *reply) {
 /* What the dead engine had sold and not reported, as the page finds it: the counter, less what was reported. */
 struct unreported {
     struct redis_server *server;
-    int64_t sold, stranded, units;
+    struct sale sale;
+    int64_t units;
 };
 
 static bool is_as_the_page_says(void *ctx) {
     struct unreported *found = ctx;
+    sell_more(&found->sale);
     found->units = number_of(redis_server_ask(found->server, "GET", "sale:tv", NULL)) -
                    number_of(redis_server_ask(found->server, "HGET", "tw:lease:sale:tv", "s", NULL));
-    return found->sold + found->stranded - found->units == 100;
+    return found->sale.sold + found->sale.stranded - found->units == 100;
 }
 
 static bool has_sold(void *server) {
@@ -365,7 +385,6 @@ TEST(a_node_died_right_after_a_sale) {
     struct redis_server server;
     struct unreported found = {.server = &server};
     char login[200];
-    tw_verdict verdict;
     redis_server_start(&server, NULL);
     make_user(&server);
     with_login(server.url, login, sizeof login);
@@ -375,8 +394,7 @@ TEST(a_node_died_right_after_a_sale) {
                           TEST_PATIENCE_MS)); /* the sale is in the counter, and as a rule not yet reported */
     assert_true(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
     tw_engine *engine = quick_engine(login, NULL);
-    found.sold = 1 + sell(hard_family(engine, "sale"), tw_str("tv"), 1, 100, 4000, &verdict);
-    found.stranded = test_stat_of(engine, lease_stranded);
+    found.sale = (struct sale){.engine = engine, .family = hard_family(engine, "sale"), .sold = 1};
     assert_true(test_wait(is_as_the_page_says, &found, TEST_PATIENCE_MS));
     print_message("# %lld units were not reported\n", (long long)found.units);
     assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
