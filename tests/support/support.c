@@ -12,6 +12,7 @@
 #include <strings.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -376,6 +377,17 @@ pid_t test_fork(void) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1); /* the parent died before PR_SET_PDEATHSIG was set */
     return 0;
+}
+
+int test_hear_child(pid_t child, const int ends[2], char *said, size_t size) {
+    size_t used = 0;
+    int status = 0;
+    close(ends[1]);
+    for (ssize_t got; (got = read(ends[0], said + used, size - 1 - used)) > 0;) used += (size_t)got;
+    said[used] = '\0';
+    close(ends[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
 }
 
 int64_t test_starved_ms(void) {

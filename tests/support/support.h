@@ -125,6 +125,8 @@ int64_t test_mono_ms(void);       /* the system's monotonic clock, for deadlines
 void test_sleep_ms(int64_t ms);
 /* fork(), and the child ends with the thread that made it: a test that is killed leaves nobody behind that works on. */
 pid_t test_fork(void);
+/* What a child writes into the pipe `ends` until it ends, with a NUL behind it. Returns the status of waitpid(). */
+int test_hear_child(pid_t child, const int ends[2], char *said, size_t size);
 /* How long this thread was ready to run while no processor was free, since it began. A time limit that a test checks is
  * about what the code waits for, and not about who else works on the machine: subtract this. 0 where Linux does not
  * tell. */

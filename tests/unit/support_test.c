@@ -151,13 +151,7 @@ static void last_words(enum end end, char *said, size_t size) {
         end_somehow(end);
         _exit(9); /* not reached */
     }
-    close(ends[1]);
-    size_t used = 0;
-    for (ssize_t got; (got = read(ends[0], said + used, size - 1 - used)) > 0;) used += (size_t)got;
-    said[used] = '\0';
-    close(ends[0]);
-    int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
+    int status = test_hear_child(child, ends, said, size);
     assert_true(end == IN_TIME ? status == 0 : end == BY_EXIT ? WEXITSTATUS(status) == 1 : WIFSIGNALED(status));
 }
 

@@ -6,7 +6,6 @@
 #include "tests/support/support.h"
 
 #include <pthread.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define HANGS "TW_WATCHDOG_TEST" /* set in the program that hangs, to how it ends */
@@ -57,14 +56,7 @@ static void hang(const char *how, int timeout_s, char *said, size_t size) {
         execl(program, "watchdog_test", NULL);
         _exit(9);
     }
-    close(ends[1]);
-    size_t used = 0;
-    for (ssize_t got; (got = read(ends[0], said + used, size - 1 - used)) > 0;) used += (size_t)got;
-    said[used] = '\0';
-    close(ends[0]);
-    int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_not_equal(status, 0);
+    assert_int_not_equal(test_hear_child(child, ends, said, size), 0);
 }
 
 static void assert_said(const char *said, const char *text) {

@@ -86,6 +86,20 @@ static int64_t sum_of(const struct redis *redis, uint32_t store) {
     return sum;
 }
 
+/* The store is wiped, and told everything again. Returns what was lost. */
+static int64_t wipe_and_restore(struct rig *rig, struct redis *redis, uint32_t store) {
+    int64_t lost = (int64_t)wipe(rig, redis, store);
+    restore_whole(rig);
+    send_all(redis);
+    return lost;
+}
+
+/* Counts 1 of the first key, 2 of the second, and so on. */
+static void count_numbers(tw_family *family) {
+    char key[16];
+    for (size_t i = 0; i < KEYS; i++) key_text(key, i), rig_add(family, key, (int64_t)i + 1);
+}
+
 /* Goal: of a store that was wiped its own counters are to be sent again, and no other, while items of the others are
  * under way. Method: stores wiped at random, several in one walk, the walk cut at every step; at the end the sums
  * agree. */
@@ -128,13 +142,12 @@ TEST(a_wiped_store_is_told_its_own_counters_once) {
 TEST(of_dropped_windows_each_store_loses_its_own) {
     struct rig rig;
     struct redis redis = {0};
-    char key[16];
     hand_open(&rig);
     tw_family_options options = tagged("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.retention_ms = 10 * TW_MINUTE;
     tw_family *family = rig_family_of(&rig, &options);
     for (int minute = 0; minute < 6; minute++) {
-        for (size_t i = 0; i < KEYS; i++) key_text(key, i), rig_add(family, key, (int64_t)i + 1);
+        count_numbers(family);
         send_all(&redis);
         rig_pass(&rig, TW_MINUTE);
     }
@@ -142,13 +155,9 @@ TEST(of_dropped_windows_each_store_loses_its_own) {
     for (uint32_t store = 0; store < STORES; store++) {
         int64_t of_one = sum_of(&redis, store) / 6;
         assert_true(of_one > 0);
-        assert_i64_equal((int64_t)wipe(&rig, &redis, store), 5 * of_one);
-        restore_whole(&rig);
-        send_all(&redis);
+        assert_i64_equal(wipe_and_restore(&rig, &redis, store), 5 * of_one);
         assert_i64_equal(sum_of(&redis, store), of_one);
-        assert_i64_equal((int64_t)wipe(&rig, &redis, store), 0); /* what was lost once is not lost twice */
-        restore_whole(&rig);
-        send_all(&redis);
+        assert_i64_equal(wipe_and_restore(&rig, &redis, store), 0); /* what was lost once is not lost twice */
         assert_i64_equal(sum_of(&redis, store), of_one);
     }
     hand_close(&rig);
@@ -190,9 +199,7 @@ TEST(stores_that_come_later_have_their_own_sums) {
             held += (int64_t)i + 1;
             dropped += (int64_t)i + 1 + (i < few);
         }
-        assert_i64_equal((int64_t)wipe(&rig, &redis, store), dropped);
-        restore_whole(&rig);
-        send_all(&redis);
+        assert_i64_equal(wipe_and_restore(&rig, &redis, store), dropped);
         assert_i64_equal(sum_of(&redis, store), held);
     }
     hand_close(&rig);
@@ -248,9 +255,7 @@ TEST(one_store_is_back_while_another_is_told_all) {
         if (redis.of[i] == 0) redis.sums[i] = before.sums[i]; /* the earlier one is back */
     assert_true(twi_port_keep(rig.engine, 0, &uncertain));
     assert_i64_equal((int64_t)uncertain, 0);
-    assert_i64_equal((int64_t)wipe(&rig, &redis, 1), 0);
-    restore_whole(&rig);
-    send_all(&redis);
+    assert_i64_equal(wipe_and_restore(&rig, &redis, 1), 0);
     for (size_t i = 0; i < KEYS; i++) assert_i64_equal(redis.sums[i], 10);
     hand_close(&rig);
 }
@@ -259,13 +264,12 @@ TEST(one_store_is_back_while_another_is_told_all) {
 TEST(a_packed_window_is_restored_store_by_store) {
     struct rig rig;
     struct redis redis = {0};
-    char key[16];
     hand_open(&rig);
     tw_family_options options = tagged("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.retention_ms = TW_HOUR;
     options.history_ms = 10 * TW_MINUTE;
     tw_family *family = rig_family_of(&rig, &options);
-    for (size_t i = 0; i < KEYS; i++) key_text(key, i), rig_add(family, key, (int64_t)i + 1);
+    count_numbers(family);
     send_all(&redis);
     for (int i = 0; i < 20; i++) rig_pass(&rig, 5 * TW_SECOND), rig_settle(&rig);
     assert_true(test_stat_of(rig.engine, windows_packed) > 0);
