@@ -31,6 +31,7 @@ struct way {
 struct connection {
     bool is_used, is_closed; /* by the client; what it has sent may still arrive */
     bool is_cut;             /* the client sees the end */
+    bool names_m1;           /* it leads to the sentinel s1 */
     bool has_lost;           /* a reply. An error has no number, and would pass for that reply. It is cut before one */
     struct way there, back;
 };
@@ -188,6 +189,11 @@ static inline void run_script(const struct command *command, char *reply, size_t
              strlen(serial), serial, strlen(status), status, (int)given);
 }
 
+/* The sentinel s1 names the server m1, which has died. */
+static inline void name_master(const struct connection *connection, char *reply, size_t size) {
+    snprintf(reply, size, "*2\r\n$2\r\n%s\r\n$4\r\n6379\r\n", connection->names_m1 ? "m1" : "m2");
+}
+
 static inline void serve(struct connection *connection) {
     struct command command;
     struct way *there = &connection->there;
@@ -197,6 +203,8 @@ static inline void serve(struct connection *connection) {
         char reply[256] = "+OK\r\n";
         if (size == 0) return;
         if (word_is(&command, 0, "INFO")) snprintf(reply, sizeof reply, "$11\r\nrole:master\r\n");
+        if (word_is(&command, 0, "ROLE")) snprintf(reply, sizeof reply, "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n");
+        if (word_is(&command, 0, "SENTINEL")) name_master(connection, reply, sizeof reply);
         bool is_script = word_is(&command, 0, "EVAL") || word_is(&command, 0, "EVALSHA");
         if (is_script) run_script(&command, reply, sizeof reply);
         way_take(there, size);
@@ -234,14 +242,16 @@ static struct link nobody;
 
 static inline int sim_connect(void *ctx, const struct twi_endpoint *endpoint, int64_t now_ms, int64_t deadline_ms) {
     struct link *link = ctx;
-    (void)endpoint, (void)now_ms, (void)deadline_ms;
+    (void)now_ms, (void)deadline_ms;
     if (link == &nobody || world.is_away) return -1;
+    if (strcmp(endpoint->host, "m1") == 0) return -1;
     for (int i = 0; i < CONNECTIONS && link->connection == NULL; i++) {
         struct connection *connection = &world.connections[i];
         if (connection->is_used && !(connection->is_closed && connection->there.count == 0)) continue;
         way_clear(&connection->there), way_clear(&connection->back);
         connection->is_used = true;
         connection->is_closed = connection->is_cut = connection->has_lost = false;
+        connection->names_m1 = strcmp(endpoint->host, "s1") == 0;
         link->connection = connection;
     }
     if (link->connection == NULL) fail_msg("the model has no connection left");

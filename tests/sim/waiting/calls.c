@@ -90,7 +90,7 @@ static void turn(void) {
 
 /* ---- one seed ---------------------------------------------------------------------------------------------------- */
 
-static void world_begin(uint64_t seed) {
+static void world_begin_at(const char *url, uint64_t seed) {
     tw_options options;
     for (int i = 0; i < CONNECTIONS; i++) free(world.connections[i].there.bytes), free(world.connections[i].back.bytes);
     memset(&world, 0, sizeof world);
@@ -100,7 +100,7 @@ static void world_begin(uint64_t seed) {
     test_prng_seed(&world.prng, seed);
     fake_clock_init(&world.clock, INT64_C(1700002800000));
     tw_options_init(&options);
-    options.redis_url = "redis://127.0.0.1";
+    options.redis_url = url;
     options.threads = TW_HOST_DRIVEN;
     options.redis_timeout_ms = TIMEOUT_MS;
     options.memory_bytes_max = UINT64_C(64) << 20;
@@ -109,6 +109,10 @@ static void world_begin(uint64_t seed) {
     struct twi_replacements replacements = {.transport = &transport, .transport_ctx = &nobody, .random_seed = seed | 1};
     assert_status(twi_open_with(&options, &replacements, &world.engine), TW_OK);
     world.now_ms = twi_clock_mono_ms(&world.engine->clock);
+}
+
+static void world_begin(uint64_t seed) {
+    world_begin_at("redis://127.0.0.1", seed);
 }
 
 static void world_end(void) {
@@ -387,6 +391,20 @@ TEST(a_call_that_could_not_be_sent_in_time_is_counted) {
     assert_i64_equal(test_stat_of(world.engine, ask_timeouts), 1);
     assert_i64_equal(test_stat_of(world.engine, ask_away), 0);
     world_end();
+}
+
+/* Goal: if the server that a sentinel names accepts no connection, another sentinel is asked. Method: either of the two
+ * may be the first. */
+TEST(a_sentinel_that_names_a_dead_server_is_passed_over) {
+    for (uint64_t seed = 17; seed < 25; seed++) {
+        struct call call;
+        world_begin_at("redis+sentinel://s1,s2/shop", seed);
+        assert_true(ask(&call, 0, 80));
+        turns(80);
+        assert_i64_equal(call.number, 0);
+        assert_i64_equal(admitted, 1);
+        world_end();
+    }
 }
 
 /* Goal: with calls_max calls under way the next one is refused at once, and that is no outage. */
