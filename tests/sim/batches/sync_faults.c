@@ -258,3 +258,50 @@ TEST(as_much_is_under_way_as_the_way_asks_for) {
     check_books();
     sim_free();
 }
+
+static const char *registry_reply; /* NULL: the model's */
+
+/* Only the registry is a script with one key and four arguments. */
+static bool answer_registry(struct redis_model *model, const struct model_word *words, size_t count,
+                            struct twi_bytes *reply) {
+    static const char name[] = "tw:live";
+    size_t size = sizeof name - 1;
+    (void)model;
+    if (registry_reply == NULL || count != 7 || words[3].size < size ||
+        memcmp(words[3].data + words[3].size - size, name, size) != 0)
+        return false;
+    twi_bytes_add(reply, registry_reply, strlen(registry_reply));
+    return true;
+}
+
+/* Goal: a number of live engines that the script cannot have given is not believed, and its connection is left, like
+ * one with any other reply that makes no sense. One engine is a number like others. */
+TEST(a_senseless_number_of_engines_is_not_believed) {
+    static const struct world_faults none = {0};
+    static const struct {
+        const char *reply;
+        bool is_sensible;
+    } cases[] = {{"*4\r\n$2\r\nOK\r\n:5\r\n:1\r\n:1\r\n", true},
+                 {"*4\r\n$2\r\nOK\r\n:5\r\n:4294967295\r\n:1\r\n", true},
+                 {"*4\r\n$2\r\nOK\r\n:5\r\n:0\r\n:1\r\n", false},
+                 {"*4\r\n$2\r\nOK\r\n:5\r\n:-1\r\n:1\r\n", false},
+                 {"*4\r\n$2\r\nOK\r\n:5\r\n:4294967296\r\n:1\r\n", false},
+                 {"*4\r\n$2\r\nOK\r\n:5\r\n:7\r\n$1\r\nx\r\n", false},
+                 {"*5\r\n$2\r\nOK\r\n:5\r\n:7\r\n:1\r\n:1\r\n", false},
+                 {"*3\r\n$2\r\nOK\r\n:5\r\n:7\r\n", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        sim_make(test_seed(), &none, "noeviction", 1000);
+        sim.world.redis.beside = answer_registry;
+        run(STEPS);
+        assert_int_equal(sim.engines[0].live, WORLD_NODES);
+        registry_reply = cases[i].reply;
+        run(STEPS);
+        registry_reply = NULL;
+        uint32_t said = (uint32_t)strtoul(strstr(cases[i].reply, ":5") + 5, NULL, 10);
+        assert_int_equal(sim.engines[0].live, cases[i].is_sensible ? said : WORLD_NODES);
+        assert_int_equal(fake_stat_of(&sim.engines[0], disconnects) != 0, !cases[i].is_sensible);
+        live();
+        check_books();
+        sim_free();
+    }
+}
