@@ -53,6 +53,31 @@ TEST_WITH(each_start_has_one_generation_however_many_there_are, open_rig, close_
     assert_i64_equal(keys, 0);
 }
 
+/* Goal: in a map that another thread has closed to replace it, a look-up ends where nothing was, whatever the window's
+ * start. Method: the thread ended after it had closed the map. The window of 1970 has the tag 0, as a closed slot. */
+TEST_WITH(a_closed_map_is_replaced_by_who_opens_a_window, open_rig, close_rig, NULL) {
+    const struct twi_span first = {0, TW_MINUTE};
+    struct twi_generation *held = open_window(7), *opened;
+    struct {
+        _Atomic uint64_t next_retired;
+        uint32_t capacity;
+        _Atomic uint32_t used;
+        _Atomic uint64_t slots[];
+    } *map = twi_arena_at(&rig.engine->arena, (uint32_t)twi_load_relaxed(&family->map)); /* window_map.c */
+    uint64_t word = twi_load_relaxed(&family->map);
+    for (uint32_t i = 0; i < map->capacity; i++)
+        if (twi_load_relaxed(&map->slots[i]) == TWI_SLOT_EMPTY) twi_store_relaxed(&map->slots[i], TWI_SLOT_CLOSED);
+    assert_null(twi_window_find(family, 0));
+    assert_ptr_equal(find_window(7), held);
+    assert_i64_equal(twi_load_relaxed(&family->map), word);
+    opened = twi_window_open(family, first, 0);
+    assert_non_null(opened);
+    assert_i64_equal(opened->start_ms, 0);
+    assert_true(twi_load_relaxed(&family->map) != word);
+    assert_ptr_equal(twi_window_find(family, 0), opened);
+    assert_ptr_equal(find_window(7), held);
+}
+
 /* Goal: what is dropped is unlinked, in place, also many times over, and what lives is found all the while; a window
  * unlinked may be opened again. Method: a belt of windows that moves on. */
 TEST_WITH(dropped_windows_are_unlinked_and_the_others_found, open_rig, close_rig, NULL) {
