@@ -3,6 +3,7 @@
  * Covers: engine/turn/history.c. */
 #include "tests/unit/hand_driver.h"
 
+#include "engine/count/dirty.h"
 #include "engine/table/packed.h"
 #include "engine/turn/turn.h"
 #include "engine/core/window_map.h"
@@ -489,6 +490,7 @@ TEST(what_was_packed_is_told_again_to_a_redis_that_forgot) {
         building_before += generation->turn.history.packing != 0;
         hand->settle_at_turns = false;
         forget_all(&rig);
+        assert_true(twi_dirty_may_be_sent(generation));
         while (hand_collect(1000) != 0) continue;
         check_hand(KEYS);
         rig_turn(&rig); /* history has its turns meanwhile */
@@ -509,6 +511,7 @@ TEST(what_was_packed_is_told_again_to_a_redis_that_forgot) {
         }
         for (int i = 0; i < 20; i++) rig_pass(&rig, 5);
         assert_true(twi_generation_is_packed(generation));
+        assert_false(twi_dirty_may_be_sent(generation)); /* who comes after a process that ended walks no chunk of it */
         assert_i64_equal(twi_load_relaxed(&generation->chunks[0]), 0);
         assert_i64_equal(generation->turn.outstanding, 0);
         struct rig_seen seen = rig_each(family, RIG_START_MS);
