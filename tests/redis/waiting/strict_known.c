@@ -36,8 +36,8 @@ static void take_from_redis(struct known *known, const char *key, int64_t n) {
     assert_int_equal(strict_take(known->family, key, n, LIMIT, TW_OK).decided_by, TW_BY_REDIS);
 }
 
-/* Batches bring the totals of all keys that were asked for. Calls that follow begin after these totals have come: by the
- * engine's clock, which goes on by some milliseconds at a time. */
+/* Batches bring the totals of all keys that were asked for. Calls that follow begin after these totals have come, by
+ * the engine's clock, which goes on by some milliseconds at a time. */
 static void bring_totals(struct known *known) {
     assert_status(tw_flush(known->engine, TEST_PATIENCE_MS), TW_OK);
     int64_t came_ms = twi_port_mono_ms(known->engine);

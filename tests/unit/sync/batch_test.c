@@ -1,5 +1,5 @@
-/* batch_test.c -- what the arguments of a batch say to the script (sync/script/batch.lua): what one window has in common
- * is sent once, and each number that names another argument is the right one. */
+/* batch_test.c -- what the arguments of a batch say to the script (sync/script/batch.lua): what one window has in
+ * common is sent once, and each number that names another argument is the right one. */
 #include "tests/unit/hand_driver.h"
 
 #define twi_node twi_wire_node /* the engine's index has nodes, too */
