@@ -101,6 +101,7 @@ void twi_family_begin(struct tw_family *family) {
     twi_store_relaxed(&family->arrivals, 0);
     twi_store_relaxed(&family->started, 0);
     twi_store_relaxed(&family->has_slots, false);
+    twi_store_relaxed(&family->marks.had_counts, false);
     twi_store_relaxed(&family->slots, NULL);
     twi_store_relaxed(&family->quota.bytes, 0);
     twi_store_relaxed(&family->requests.close_seen, false);

@@ -1,23 +1,31 @@
 /* save.c -- see port/save.h: the counters that tw_save() writes.
+ * One rule decides which windows: those that no hook of this process has got as final. They are final in the process
+ * that loads them, and from a whole file on they are PARTIAL here (TWI_SAVED_IN_FILE, turn/window_end.c), whatever the
+ * clock does meanwhile. A window that was final here is written only if a sliding limit still looks at it.
  * Units of a reservation that is neither sold nor over are not counted in the file, because no process after this one
  * knows the reservation. They are shown as counts of their own, below 0, behind all others.
  * Always true: nothing is shown before it is known that every family can be saved. A family whose counts end with the
- * process (gauges, slots in use) is left out. */
+ * process (gauges, slots in use) is left out, and named. A window without counts is not shown. This thread owns the
+ * turn from before the first counter until the file is at its place. */
 #include "engine/save.h"
 
 #include "engine/base/grow.h"
 #include "engine/base/lock.h"
 #include "engine/core/call_guard.h"
 #include "engine/core/roster.h"
+#include "engine/core/turn_owner.h"
 #include "engine/core/window_map.h"
 #include "engine/count/each.h"
 #include "engine/reserve/reserve_local.h"
+#include "engine/turn/turn.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define FAMILIES_FIRST 64u
 #define WINDOWS_FIRST 16u
 #define RESERVED_FIRST 4096u /* bytes */
+#define TURN_WAITS 10000     /* of at most a millisecond each */
 
 /* ---- what saving and loading have in common ---- */
 
@@ -60,11 +68,11 @@ tw_status twi_saved_may(tw_engine *engine) {
                                    "counts of this one");
 }
 
-enum twi_saved_fate twi_saved_fate(const tw_family *family, int64_t start_ms) {
+enum twi_saved_fate twi_saved_fate(const tw_family *family, int64_t start_ms, bool is_final) {
     if (!family->kind.has_starts) return TWI_SAVED_OPEN;
     int64_t now_ms = twi_clock_read(&family->engine->clock);
     int64_t end_ms = twi_calendar_span(&family->rule, start_ms).end_ms;
-    if (twi_family_takes_until(family, end_ms) > now_ms) return TWI_SAVED_OPEN;
+    if ((is_final ? end_ms : twi_family_takes_until(family, end_ms)) > now_ms) return TWI_SAVED_OPEN;
     int64_t before_ms = twi_calendar_span(&family->rule, now_ms).start_ms;
     for (uint32_t i = 0; family->kind.slides && i < family->kind.sub_windows; i++) {
         before_ms = twi_calendar_previous_start(&family->rule, before_ms);
@@ -73,30 +81,76 @@ enum twi_saved_fate twi_saved_fate(const tw_family *family, int64_t start_ms) {
     return TWI_SAVED_OVER;
 }
 
+/* In a shared engine the leader makes the turns. Another process may own the turn, too, for what is none. */
+static bool take_turn(tw_engine *engine) {
+    return twi_turn_take(engine) || (engine->life.is_shared && twi_turn_own(engine, 0) == 0);
+}
+
+tw_status twi_saved_take_turn(tw_engine *engine) {
+    for (int waits = 0; waits < TURN_WAITS; waits++) {
+        uint32_t seen = twi_event_count_value(&engine->turn.ended);
+        if (take_turn(engine)) return TW_OK;
+        twi_event_count_wait(&engine->turn.ended, seen, 1);
+    }
+    return twi_refuse(TW_ERR_MODE, "on_window_closed: a hook of this engine runs, and does not end");
+}
+
 static void note_window(void *ctx, struct twi_generation *generation) {
     struct twi_saved_windows *windows = ctx;
-    if (windows->count < windows->room) windows->starts[windows->count] = twi_generation_start_ms(generation);
+    if (windows->count < windows->room) windows->list[windows->count] = generation;
     windows->count++;
 }
 
 bool twi_saved_windows(tw_family *family, struct twi_saved_windows *windows) {
-    struct twi_thread *self = twi_thread_here();
-    *windows = (struct twi_saved_windows){.starts = NULL};
-    if (self == NULL) return false;
+    twi_check(twi_turn_is_owned(family->engine));
+    *windows = (struct twi_saved_windows){.list = NULL};
     for (size_t wanted = 1;; wanted = windows->count) {
-        if (!twi_grow(&windows->starts, sizeof *windows->starts, &windows->room, wanted, WINDOWS_FIRST)) return false;
+        if (!twi_grow(&windows->list, sizeof *windows->list, &windows->room, wanted, WINDOWS_FIRST)) return false;
         windows->count = 0;
-        twi_section_enter(self);
+        twi_section_enter(twi_thread_self);
         twi_window_visit(family, note_window, windows);
-        twi_section_leave(self);
+        twi_section_leave(twi_thread_self);
         if (windows->count <= windows->room) return true;
     }
 }
 
 /* ---- families ---- */
 
-static bool ends_with_the_process(const tw_family *family) {
-    return family->options.kind == TW_KIND_GAUGE || twi_load_relaxed(&family->has_slots);
+/* The families that are left out, as a sentence. */
+struct left_out {
+    char text[320];
+    size_t used;
+    uint32_t unnamed; /* those for which the sentence has no room */
+};
+
+static void note_left_out(struct left_out *left_out, const tw_family *family, const char *kind) {
+    char name[128];
+    int size = snprintf(name, sizeof name, "%s family \"%.64s\" (%s)", left_out->used == 0 ? "" : ",",
+                        family->options.name, kind);
+    if (left_out->used + (size_t)size >= sizeof left_out->text) {
+        left_out->unnamed++;
+        return;
+    }
+    memcpy(left_out->text + left_out->used, name, (size_t)size + 1);
+    left_out->used += (size_t)size;
+}
+
+/* Its counts end with the process: they describe it. Returns the kind, or NULL. */
+static const char *kind_that_ends(const tw_family *family) {
+    if (family->options.kind == TW_KIND_GAUGE) return "kind: TW_KIND_GAUGE";
+    return twi_load_relaxed(&family->has_slots) ? "slots of tw_hold()" : NULL;
+}
+
+static void tell_left_out(tw_engine *engine, const struct left_out *left_out) {
+    char more[32] = "";
+    if (left_out->used == 0) {
+        twi_why_set(TW_OK, "Every family was saved.");
+        return;
+    }
+    if (left_out->unnamed != 0) (void)snprintf(more, sizeof more, ", and %u more", left_out->unnamed);
+    twi_port_log(engine, TW_LOG_INFO, TW_EVENT_SAVED, "saved without%s%s: these counts end with the process",
+                 left_out->text, more);
+    (void)twi_refuse_with(TW_OK, "Saved without%s%s: these counts end with the process", left_out->text, more);
 }
 
 /* The reason why its counters cannot be saved, or NULL. */
@@ -112,14 +166,16 @@ static int compare_addresses(const void *a, const void *b) {
 }
 
 /* Holds the families whose counters are saved, in the order of their addresses. */
-static tw_status hold_families(tw_engine *engine, struct twi_held_families *held) {
+static tw_status hold_families(tw_engine *engine, struct twi_held_families *held, struct left_out *left_out) {
     tw_status status = TW_OK;
     twi_lock(&engine->roster.lock);
     for (tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL && status == TW_OK;
          family = twi_load_acquire(&family->entry.next)) {
-        if (twi_load_relaxed(&family->requests.close_requested) || ends_with_the_process(family)) continue;
-        const char *why = refusal_of(family);
-        if (why != NULL)
+        if (twi_load_relaxed(&family->requests.close_requested)) continue;
+        const char *why = refusal_of(family), *kind = kind_that_ends(family);
+        if (kind != NULL)
+            note_left_out(left_out, family, kind);
+        else if (why != NULL)
             status = twi_refuse_with(TW_ERR_MODE, "%s of family \"%s\" cannot be saved", why, family->options.name);
         else if (!twi_saved_hold(held, family))
             status = twi_refuse(TW_ERR_MEMORY, NULL);
@@ -134,30 +190,47 @@ static tw_status hold_families(tw_engine *engine, struct twi_held_families *held
 struct saving {
     const struct twi_save_visitor *visitor;
     struct twi_held_families held;
+    struct left_out left_out;
     bool is_over; /* the visitor has ended it */
+    /* the window of the next counters */
+    uint32_t family;
+    struct twi_generation *generation;
 };
 
+static bool is_final_here(const struct twi_generation *generation) {
+    return generation->turn.hook_done && (generation->saved & TWI_SAVED_IN_FILE) == 0;
+}
+
+/* The window comes with its first count, because a window without counts is not saved. */
 static bool show_counter(void *ctx, const tw_count *count) {
     struct saving *saving = ctx;
-    if (count->local != 0) saving->is_over = !saving->visitor->counter(saving->visitor->ctx, count->key, count->local);
+    struct twi_generation *generation = saving->generation;
+    const struct twi_save_visitor *visitor = saving->visitor;
+    if (count->local == 0) return true;
+    if ((generation->saved & TWI_SAVED_SHOWN) == 0) {
+        enum twi_saved_report report = is_final_here(generation) ? TWI_REPORTED : TWI_UNREPORTED;
+        saving->is_over = !visitor->window(visitor->ctx, saving->family, generation->start_ms, report);
+        generation->saved |= TWI_SAVED_SHOWN;
+    }
+    saving->is_over = saving->is_over || !visitor->counter(visitor->ctx, count->key, count->local);
     return !saving->is_over;
 }
 
-static void show_window(struct saving *saving, uint32_t number, int64_t start_ms) {
-    tw_family *family = saving->held.list[number];
-    if (twi_saved_fate(family, start_ms) == TWI_SAVED_OVER) return;
-    saving->is_over = !saving->visitor->window(saving->visitor->ctx, number, start_ms);
-    /* a window that is gone by now was over */
-    if (!saving->is_over) (void)twi_each_at_end(family, twi_saved_moment(start_ms), show_counter, saving);
+static void show_window(struct saving *saving, struct twi_generation *generation) {
+    tw_family *family = generation->family;
+    generation->saved &= (uint8_t)~TWI_SAVED_SHOWN;
+    if (is_final_here(generation) && twi_saved_fate(family, generation->start_ms, true) != TWI_SAVED_PREVIOUS) return;
+    saving->generation = generation;
+    (void)twi_each_at_end(family, twi_saved_moment(generation->start_ms), show_counter, saving);
 }
 
 static tw_status show_counters(struct saving *saving) {
-    for (uint32_t number = 0; number < saving->held.count && !saving->is_over; number++) {
+    for (saving->family = 0; saving->family < saving->held.count && !saving->is_over; saving->family++) {
         struct twi_saved_windows windows;
-        bool has_memory = twi_saved_windows(saving->held.list[number], &windows);
+        bool has_memory = twi_saved_windows(saving->held.list[saving->family], &windows);
         for (uint32_t i = 0; has_memory && i < windows.count && !saving->is_over; i++)
-            show_window(saving, number, windows.starts[i]);
-        free(windows.starts);
+            show_window(saving, windows.list[i]);
+        free(windows.list);
         if (!has_memory) return twi_refuse(TW_ERR_MEMORY, NULL);
     }
     return TW_OK;
@@ -190,13 +263,20 @@ static void note_reserved(void *ctx, const struct twi_reservation *entry) {
     list->size = (uint32_t)wanted;
 }
 
+/* Its units are in the count of its key, if that window was shown. */
 static void show_reserved(struct saving *saving, const struct reserved *reserved, tw_key key) {
     if (saving->held.list == NULL) return;
     tw_family *const *found =
         bsearch(&reserved->family, saving->held.list, saving->held.count, sizeof(void *), compare_addresses);
-    if (found == NULL || twi_saved_fate(*found, reserved->start_ms) == TWI_SAVED_OVER) return;
+    if (found == NULL) return;
+    twi_section_enter(twi_thread_self);
+    const struct twi_generation *generation = twi_window_find(*found, reserved->start_ms);
+    twi_section_leave(twi_thread_self);
+    if (generation == NULL || (generation->saved & TWI_SAVED_SHOWN) == 0) return;
     const struct twi_save_visitor *visitor = saving->visitor;
-    saving->is_over = !visitor->window(visitor->ctx, (uint32_t)(found - saving->held.list), reserved->start_ms) ||
+    enum twi_saved_report report = is_final_here(generation) ? TWI_REPORTED : TWI_UNREPORTED;
+    uint32_t number = (uint32_t)(found - saving->held.list);
+    saving->is_over = !visitor->window(visitor->ctx, number, reserved->start_ms, report) ||
                       !visitor->counter(visitor->ctx, key, -reserved->n);
 }
 
@@ -218,6 +298,20 @@ static tw_status show_all_reserved(tw_engine *engine, struct saving *saving) {
 
 /* ---- all of it ---- */
 
+static void note_in_file(void *ctx, struct twi_generation *generation) {
+    (void)ctx;
+    if ((generation->saved & TWI_SAVED_SHOWN) != 0 && !is_final_here(generation))
+        generation->saved |= TWI_SAVED_IN_FILE;
+}
+
+/* Needs no memory, because the file is at its place. */
+static void note_all_in_file(const struct saving *saving) {
+    twi_section_enter(twi_thread_self);
+    for (uint32_t number = 0; number < saving->held.count; number++)
+        twi_window_visit(saving->held.list[number], note_in_file, NULL);
+    twi_section_leave(twi_thread_self);
+}
+
 static tw_status show_all(tw_engine *engine, struct saving *saving) {
     for (uint32_t number = 0; number < saving->held.count && !saving->is_over; number++) {
         struct twi_saved_family saved;
@@ -226,6 +320,17 @@ static tw_status show_all(tw_engine *engine, struct saving *saving) {
     }
     tw_status status = show_counters(saving);
     return status == TW_OK && !saving->is_over ? show_all_reserved(engine, saving) : status;
+}
+
+static tw_status save_all(tw_engine *engine, struct saving *saving) {
+    tw_status status = hold_families(engine, &saving->held, &saving->left_out);
+    if (status == TW_OK) status = show_all(engine, saving);
+    if (status == TW_OK && !saving->is_over && saving->visitor->finish(saving->visitor->ctx)) {
+        note_all_in_file(saving);
+        tell_left_out(engine, &saving->left_out);
+    }
+    twi_saved_let_go(&saving->held);
+    return status;
 }
 
 tw_status twi_save_visit(tw_engine *engine, const struct twi_save_visitor *visitor) {
@@ -237,8 +342,9 @@ tw_status twi_save_visit(tw_engine *engine, const struct twi_save_visitor *visit
         return twi_refuse(TW_ERR_MODE, "tw_save() needs tw_stop() first: counts that came later would be missing");
     if (twi_load_relaxed(&engine->life.stopped_in) != twi_thread_self->process)
         return twi_refuse(TW_ERR_FORKED, "the parent process has called tw_stop(), and has the counts");
-    status = hold_families(engine, &saving.held);
-    if (status == TW_OK) status = show_all(engine, &saving);
-    twi_saved_let_go(&saving.held);
+    status = twi_saved_take_turn(engine);
+    if (status != TW_OK) return status;
+    status = save_all(engine, &saving);
+    twi_turn_leave(engine);
     return status;
 }

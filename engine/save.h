@@ -1,5 +1,5 @@
-/* save.h -- what saving (save.c) and loading (load.c) have in common: the families, and which of their windows are
- * carried over a restart. */
+/* save.h -- what saving (save.c) and loading (load.c) have in common: the families, their windows, and the turn, which
+ * both own, so that meanwhile no window ends, no hook runs and no memory of a window is given back. */
 #ifndef TWI_SAVE_H
 #define TWI_SAVE_H
 
@@ -26,19 +26,24 @@ enum twi_saved_fate {
     TWI_SAVED_PREVIOUS, /* it accepts none, but a sliding limit still looks at it */
     TWI_SAVED_OVER
 };
-enum twi_saved_fate twi_saved_fate(const tw_family *family, int64_t start_ms);
+/* `is_final`: a hook has got it as final, so it accepts no counts after its end. */
+enum twi_saved_fate twi_saved_fate(const tw_family *family, int64_t start_ms, bool is_final);
 
 /* A moment of that window with which tw_add_at() and tw_each() name it. */
 TWI_INLINE int64_t twi_saved_moment(int64_t start_ms) {
     return start_ms > TWI_CALENDAR_MIN_MS ? start_ms : TWI_CALENDAR_MIN_MS;
 }
 
-/* The starts of the windows that the family holds. */
+/* Takes the turn, which may have to wait for the end of a hook. Otherwise it returns a refusal. twi_turn_leave() ends
+ * it. */
+tw_status twi_saved_take_turn(tw_engine *engine);
+
+/* The windows that the family holds. They stay while this thread owns the turn. */
 struct twi_saved_windows {
-    int64_t *starts;
+    struct twi_generation **list;
     uint32_t count, room;
 };
-/* Returns false if there is no memory. The caller frees starts in any case. */
+/* Returns false if there is no memory. The caller frees the list in any case. */
 bool twi_saved_windows(tw_family *family, struct twi_saved_windows *windows);
 
 #endif

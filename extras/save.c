@@ -15,8 +15,10 @@ tw_status tw_save(tw_engine *engine, const char *path) {
     if (status == TW_OK) {
         struct twi_save_visitor writer = twi_save_writer;
         writer.ctx = out;
-        status = twi_save_put_head(out) ? twi_save_visit(engine, &writer) : TW_OK;
-        status = twi_save_finish(out, status);
+        (void)twi_save_put_head(out); /* if it fails, so does all that follows */
+        status = twi_save_visit(engine, &writer);
+        twi_save_end(out);
+        if (status == TW_OK) status = out->is_there ? twi_save_sync_folder(path) : TW_ERR_OPTIONS;
     }
     free(out);
     return status;

@@ -2,20 +2,22 @@
  *
  *   "twcounts" | format : 4 | 0 : 4 | record ... | checksum : 8        numbers are little-endian
  *   family   0xfffe : 2 | size of the name : 1 | name | fields : 8 each      (port/save.h), numbered from 0 on
- *   window   0xfffd : 2 | number of its family : 4 | start, unix ms : 8
+ *   window   0xfffd : 2 | number of its family : 4 | start, unix ms : 8      to be reported by who loads it
+ *            0xfffc : 2 | the same                                           it has been reported as final
  *   counter  size of the key : 2 | count : 8 | key                           of the window before it
  *
- * A counter with a key of size 0 is the overflow counter. Counters of one key add up. A format with a greater number
- * may change all of this behind the number, but for the checksum.
- * Always true: a file is written under a name of its own and renamed when it is whole, so the path leads to a whole
- * file or to none. No record is used before the checksum of the whole file was found right, and no byte beyond it is
- * read. */
+ * A counter with a key of size 0 is the overflow counter. Counters of one key add up. Format 1 has no record 0xfffc: it
+ * does not say which windows were reported. A format with a greater number may change all of this behind the number,
+ * but for the checksum.
+ * Always true: a file is written under one other name, PATH.new, and renamed when it is whole, so the path leads to a
+ * whole file or to none. Who writes under that name has locked it. No record is used before the checksum of the whole
+ * file was found right, and no byte beyond it is read. */
 #ifndef TWI_EXTRAS_SAVE_H
 #define TWI_EXTRAS_SAVE_H
 
 #include "engine/port/save.h"
 
-#define TWI_SAVE_FORMAT 1u
+#define TWI_SAVE_FORMAT 2u
 #define TWI_SAVE_BLOCK 65536u /* bytes that are written, read and summed up at once */
 #define TWI_SAVE_SUM_BYTES 8u
 #define TWI_SAVE_PATH_MAX 4096u
@@ -31,8 +33,9 @@ uint64_t twi_save_sum(uint64_t sum, const unsigned char *bytes, size_t size);
 struct twi_save_out {
     const char *path;
     char temporary[TWI_SAVE_PATH_MAX + 8];
-    int fd;
-    bool failed; /* tw_error_text() has the reason */
+    int fd;        /* -1 behind the end */
+    bool failed;   /* tw_error_text() has the reason */
+    bool is_there; /* the whole file is at its path */
     size_t used;
     uint64_t sum;
     unsigned char block[TWI_SAVE_BLOCK];
@@ -40,15 +43,20 @@ struct twi_save_out {
 tw_status twi_save_create(struct twi_save_out *out, const char *path);
 /* Returns false if the file could not be written. */
 bool twi_save_put(struct twi_save_out *out, const void *bytes, size_t size);
-/* Puts the whole file at its path; or, if `status` or an earlier put is an error, removes it. */
-tw_status twi_save_finish(struct twi_save_out *out, tw_status status);
+/* Puts the whole file at its path. Returns false if it could not, or if an earlier put has failed. */
+bool twi_save_finish(struct twi_save_out *out);
+/* Ends the writing. A file that is not at its path is removed. */
+void twi_save_end(struct twi_save_out *out);
+/* The new name is on the disk. */
+tw_status twi_save_sync_folder(const char *path);
 
 /* A file that is being read. */
 struct twi_save_in {
     const char *path;
     int fd;
-    uint64_t size; /* without the checksum */
-    uint64_t at;   /* how much of the file is in the block, or was */
+    uint32_t format; /* of the head that was read */
+    uint64_t size;   /* without the checksum */
+    uint64_t at;     /* how much of the file is in the block, or was */
     size_t begin, end;
     unsigned char block[TWI_SAVE_BLOCK];
 };

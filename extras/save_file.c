@@ -1,6 +1,10 @@
 /* save_file.c -- the file of tw_save() and tw_load(), in blocks, with its checksum. See save.h.
+ * The temporary name is always the same, so a saver that was killed leaves at most one file, and the next one uses it.
+ * The lock (flock) keeps two savers apart. It is on the file and not on the name, so who gets it looks whether the name
+ * still leads to the file.
  * Always true: a file that could not be written as a whole is removed, and the file at the path stays as it was. Only a
- * regular file of this user is replaced or read, whatever a link names. */
+ * regular file of this user, which has no second name, is written, replaced or read, whatever a link names. No limit on
+ * file sizes ends the program. */
 #include "extras/save.h"
 
 #include "engine/base/check.h"
@@ -8,11 +12,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+#define LOCK_TRIES 1000 /* some 10 s */
+#define LOCK_NAP_MS 10
 
 tw_status twi_save_refuse(const char *path, const char *why) {
     return twi_refuse_with(TW_ERR_OPTIONS, "path: %s: %s", path, why);
@@ -46,18 +57,61 @@ uint64_t twi_save_sum(uint64_t sum, const unsigned char *bytes, size_t size) {
 
 /* ---- writing ---- */
 
+/* Waits for another saver. A file system without locks is used without one. Returns false on an error. */
+static bool lock_file(int fd) {
+    for (int tries = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; tries++) {
+        if (errno == EINTR) continue;
+        if (errno != EWOULDBLOCK) return errno == ENOLCK || errno == EOPNOTSUPP || errno == EINVAL || errno == ENOSYS;
+        if (tries >= LOCK_TRIES) return false;
+        (void)poll(NULL, 0, LOCK_NAP_MS);
+    }
+    return true;
+}
+
+static void close_file(int fd) {
+    (void)flock(fd, LOCK_UN); /* a child that was forked meanwhile has it open, too, and would keep the lock */
+    close(fd);
+}
+
+/* Opens and locks the temporary file. If its last owner has renamed or removed it meanwhile, *again becomes true. */
+static tw_status open_temporary(struct twi_save_out *out, bool *again) {
+    struct stat about, named;
+    const char *name = out->temporary;
+    *again = false;
+    out->fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, S_IRUSR | S_IWUSR);
+    if (out->fd < 0) return errno == ELOOP ? twi_save_refuse(name, "not a regular file") : refuse_errno(name);
+    tw_status status = fstat(out->fd, &about) == 0 ? check_file(name, &about) : refuse_errno(name);
+    if (status == TW_OK && !lock_file(out->fd))
+        status = errno == EWOULDBLOCK ? twi_save_refuse(name, "another saver has it locked") : refuse_errno(name);
+    if (status == TW_OK && lstat(name, &named) == 0 && named.st_ino == about.st_ino && named.st_dev == about.st_dev) {
+        if (named.st_nlink != 1) status = twi_save_refuse(name, "the file has another name, too");
+    } else if (status == TW_OK) {
+        *again = true;
+    }
+    if (status == TW_OK && !*again) return TW_OK;
+    close_file(out->fd);
+    out->fd = -1;
+    return status;
+}
+
 tw_status twi_save_create(struct twi_save_out *out, const char *path) {
     struct stat about;
     tw_status status = check_path(path);
     if (status == TW_OK && lstat(path, &about) == 0) status = check_file(path, &about);
     if (status != TW_OK) return status;
     out->path = path;
-    out->failed = false;
+    out->failed = out->is_there = false;
     out->used = 0;
     out->sum = TWI_SAVE_SUM_FIRST;
-    (void)snprintf(out->temporary, sizeof out->temporary, "%s.XXXXXX", path);
-    out->fd = mkostemp(out->temporary, O_CLOEXEC);
-    return out->fd >= 0 ? TW_OK : refuse_errno(path);
+    (void)snprintf(out->temporary, sizeof out->temporary, "%s.new", path);
+    bool again = true;
+    for (int tries = 0; again && tries < LOCK_TRIES && status == TW_OK; tries++) status = open_temporary(out, &again);
+    if (status != TW_OK) return status;
+    if (again) return twi_save_refuse(out->temporary, "other savers take it again and again");
+    if (fchmod(out->fd, S_IRUSR | S_IWUSR) == 0 && ftruncate(out->fd, 0) == 0) return TW_OK;
+    status = refuse_errno(out->temporary);
+    twi_save_end(out);
+    return status;
 }
 
 static bool fail(struct twi_save_out *out) {
@@ -66,9 +120,40 @@ static bool fail(struct twi_save_out *out) {
     return false;
 }
 
+/* A write beyond RLIMIT_FSIZE sends SIGXFSZ to the thread, which would end the program. */
+struct without_signal {
+    sigset_t limit, before;
+    bool pended;
+};
+
+static struct without_signal begin_without_signal(void) {
+    struct without_signal without;
+    sigset_t pending;
+    sigemptyset(&without.limit);
+    sigaddset(&without.limit, SIGXFSZ);
+    without.pended = sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1;
+    (void)pthread_sigmask(SIG_BLOCK, &without.limit, &without.before);
+    return without;
+}
+
+static void end_without_signal(const struct without_signal *without) {
+    const struct timespec at_once = {0, 0};
+    int error = errno;
+    if (!without->pended) (void)sigtimedwait(&without->limit, NULL, &at_once);
+    (void)pthread_sigmask(SIG_SETMASK, &without->before, NULL);
+    errno = error;
+}
+
+static ssize_t write_some(int fd, const unsigned char *bytes, size_t size) {
+    struct without_signal without = begin_without_signal();
+    ssize_t written = write(fd, bytes, size);
+    end_without_signal(&without);
+    return written;
+}
+
 static bool write_all(struct twi_save_out *out, const unsigned char *bytes, size_t size) {
     while (size > 0) {
-        ssize_t written = write(out->fd, bytes, size);
+        ssize_t written = write_some(out->fd, bytes, size);
         if (written < 0 && errno == EINTR) continue;
         if (written <= 0) return fail(out);
         bytes += written;
@@ -107,7 +192,7 @@ static bool put_sum(struct twi_save_out *out) {
 
 /* The new name is on the disk when the folder is. A folder that may not be read, and a file system that knows no such
  * request, are left to the system. */
-static tw_status sync_folder(const char *path) {
+tw_status twi_save_sync_folder(const char *path) {
     char folder[TWI_SAVE_PATH_MAX];
     const char *slash = strrchr(path, '/');
     size_t size = slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
@@ -120,14 +205,17 @@ static tw_status sync_folder(const char *path) {
     return failed ? twi_save_refuse(path, "it was written, but the disk of its folder fails") : TW_OK;
 }
 
-tw_status twi_save_finish(struct twi_save_out *out, tw_status status) {
-    bool is_whole = status == TW_OK && put_sum(out);
-    if (is_whole && (fchmod(out->fd, S_IRUSR | S_IWUSR) != 0 || fdatasync(out->fd) != 0)) is_whole = fail(out);
-    if (close(out->fd) != 0 && is_whole) is_whole = fail(out);
-    if (is_whole && rename(out->temporary, out->path) != 0) is_whole = fail(out);
-    if (is_whole) return sync_folder(out->path);
-    (void)unlink(out->temporary);
-    return status == TW_OK ? TW_ERR_OPTIONS : status; /* fail() has set the reason */
+bool twi_save_finish(struct twi_save_out *out) {
+    if (!put_sum(out)) return false;
+    if (fdatasync(out->fd) != 0 || rename(out->temporary, out->path) != 0) return fail(out);
+    out->is_there = true;
+    return true;
+}
+
+void twi_save_end(struct twi_save_out *out) {
+    if (!out->is_there) (void)unlink(out->temporary); /* while it is locked: it is not another saver's */
+    close_file(out->fd);
+    out->fd = -1;
 }
 
 /* ---- reading ---- */

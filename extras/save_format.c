@@ -11,6 +11,7 @@
 #define HEAD_BYTES (MAGIC_BYTES + 8)
 #define IS_FAMILY 0xfffeu
 #define IS_WINDOW 0xfffdu
+#define IS_REPORTED_WINDOW 0xfffcu
 #define NAME_MAX_BYTES (sizeof((struct twi_saved_family *)0)->name - 1)
 
 static unsigned char *put_number(unsigned char *to, uint64_t number, size_t bytes) {
@@ -43,9 +44,10 @@ static bool put_family(void *ctx, const struct twi_saved_family *family) {
     return twi_save_put(ctx, record, (size_t)(to - record));
 }
 
-static bool put_window(void *ctx, uint32_t family, int64_t start_ms) {
+static bool put_window(void *ctx, uint32_t family, int64_t start_ms, enum twi_saved_report report) {
     unsigned char record[14];
-    (void)put_number(put_number(put_number(record, IS_WINDOW, 2), family, 4), (uint64_t)start_ms, 8);
+    unsigned char *to = put_number(record, report == TWI_REPORTED ? IS_REPORTED_WINDOW : IS_WINDOW, 2);
+    (void)put_number(put_number(to, family, 4), (uint64_t)start_ms, 8);
     return twi_save_put(ctx, record, sizeof record);
 }
 
@@ -55,7 +57,11 @@ static bool put_counter(void *ctx, tw_key key, int64_t count) {
     return twi_save_put(ctx, record, sizeof record) && (key.size == 0 || twi_save_put(ctx, key.data, key.size));
 }
 
-const struct twi_save_visitor twi_save_writer = {NULL, put_family, put_window, put_counter};
+static bool finish(void *ctx) {
+    return twi_save_finish(ctx);
+}
+
+const struct twi_save_visitor twi_save_writer = {NULL, put_family, put_window, put_counter, finish};
 
 /* ---- reading ---- */
 
@@ -63,8 +69,8 @@ tw_status twi_save_read_head(struct twi_save_in *in) {
     const unsigned char *head = twi_save_take(in, HEAD_BYTES);
     if (head == NULL || memcmp(head, MAGIC, MAGIC_BYTES) != 0)
         return twi_save_refuse(in->path, "not a file of tw_save()");
-    if (number_at(head + MAGIC_BYTES, 4) > TWI_SAVE_FORMAT)
-        return twi_save_refuse(in->path, "a later version of the library has written it");
+    in->format = (uint32_t)number_at(head + MAGIC_BYTES, 4);
+    if (in->format > TWI_SAVE_FORMAT) return twi_save_refuse(in->path, "a later version of the library has written it");
     return TW_OK;
 }
 
@@ -90,10 +96,10 @@ static tw_status read_family(struct twi_save_in *in, struct twi_loading *loading
     return handler->family(loading, &saved);
 }
 
-static tw_status read_window(struct twi_save_in *in, struct twi_loading *loading) {
+static tw_status read_window(struct twi_save_in *in, struct twi_loading *loading, enum twi_saved_report report) {
     const unsigned char *at = twi_save_take(in, 12);
     if (at == NULL) return refuse_record(in);
-    return twi_load_window(loading, (uint32_t)number_at(at, 4), (int64_t)number_at(at + 4, 8));
+    return twi_load_window(loading, (uint32_t)number_at(at, 4), (int64_t)number_at(at + 4, 8), report);
 }
 
 static tw_status read_counter(struct twi_save_in *in, size_t size, struct twi_loading *loading,
@@ -113,7 +119,9 @@ static tw_status read_all(struct twi_save_in *in, struct twi_loading *loading, c
         if (kind == IS_FAMILY)
             status = read_family(in, loading, handler);
         else if (kind == IS_WINDOW)
-            status = read_window(in, loading);
+            status = read_window(in, loading, in->format == 1 ? TWI_REPORT_UNKNOWN : TWI_UNREPORTED);
+        else if (kind == IS_REPORTED_WINDOW && in->format > 1)
+            status = read_window(in, loading, TWI_REPORTED);
         else
             status = read_counter(in, kind, loading, handler);
     }

@@ -406,7 +406,8 @@ enum tw_event {
     TW_EVENT_SPLIT = 26,           /* a cluster slot lost a ledger, but not all of its keys; or the
                                       keys of a slot have been on two masters for ten seconds */
     TW_EVENT_CALLBACK = 27,        /* a `done` of a tw_request took more than 100 ms */
-    TW_EVENT_DIED = 28             /* a process that shared the engine ended without tw_close() */
+    TW_EVENT_DIED = 28,            /* a process that shared the engine ended without tw_close() */
+    TW_EVENT_SAVED = 29            /* tw_save() has left out the families that the line names */
 };
 
 struct tw_options {
@@ -1707,7 +1708,8 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
     X(asks_forgotten, counter, \
       "calls whose charge was not undone, and releases without a request that were not sent") \
     X(done_ms_max, gauge, "the longest that a `done` of yours has taken") \
-    X(load_skipped, counter, "counts that tw_load() left out, because their window was over") \
+    X(load_skipped, counter, \
+      "counts that tw_load() left out, because their window was final already") \
     X(processes, gauge, "processes that share this engine, with this one; 1: it is not shared") \
     X(processes_died, counter, "processes that shared this engine and ended without tw_close()") \
     X(leaders_died, counter, "those of them that led it") \
@@ -2046,36 +2048,47 @@ TW_API tw_status tw_ready_async(tw_request *request, tw_engine *engine);
  *         tw_load(engine, "/var/lib/shop/counts") < TW_OK)      // families, loads, then serves
  *         puts(tw_error_text());
  *
- * Saved          The counters of windows that still accept counts, of TW_KIND_COUNTER families with
- *                aligned, calendar and endless windows; and the windows before them, as far as a
- *                sliding limit looks at them. Counts of an overflow counter stay together, and
- *                tw_top() no longer knows their keys.
+ * One rule       What is in the file is PARTIAL in the old process and final in the new one, also
+ *                if its time ends in between. tw_close() in the old process reports such a window
+ *                with TW_CLOSED_PARTIAL, or its thread does, at the end of the window. The new
+ *                process reports it at its end, or soon after tw_load() if that has passed, with
+ *                all counts. Replace the part; do not add to it.
+ * Saved          The counters of windows that on_window_closed has not yet got as final, of
+ *                TW_KIND_COUNTER families with aligned, calendar and endless windows; and the
+ *                windows before them, as far as a sliding limit looks at them. Windows without
+ *                counts are not saved. Counts of an overflow counter stay together, and tw_top() no
+ *                longer knows their keys.
  * Left out       Gauges, and every family in which tw_hold() took a slot: they describe the old
- *                process. Reservations: units that are not sold return, tokens end, and a buyer
- *                who has bought may buy again. The history.
+ *                process. tw_save() returns TW_OK; then tw_error_text() and one line of the log
+ *                (TW_EVENT_SAVED) name them. A tw_hold() that was refused or denied takes none.
+ *                Reservations: units that are not sold return, tokens end, and a buyer who has
+ *                bought may buy again. The history.
  * Refused        A family of TW_WINDOW_FROM_FIRST, TW_SHAPE_GCRA or TW_KIND_DISTINCT. Close it
  *                before, if the others are to be saved without it. An engine with Redis.
  * Loaded counts  are like counts that were added: limits, reads, tw_top(), the history and
- *                on_window_closed include them. The hook gets a loaded window at its end, with all
- *                counts, though tw_close() in the old process has reported a part of it
- *                (TW_CLOSED_PARTIAL). Replace that part; do not add to it.
- * The file       is readable by its owner only. It stays after tw_load(), so a process that is
+ *                on_window_closed include them.
+ * The file       is readable by its owner only. It is written as `path` with ".new" behind it,
+ *                and locked (flock) until it gets its name. A saver that is killed may leave that
+ *                file; the next one uses it. The file stays after tw_load(), so a process that is
  *                killed begins with the counts of the last planned restart. Remove the file after
  *                the load if it should begin from 0. Processes need separate files. */
 
 /** Writes the counters into a new file, and then puts it in the place of `path`. Until then, and
  *  after an error, the file at `path` stays as it was. Call it after tw_stop() and before
- *  tw_close(), when no other call is running: a count that is being added may be missing.
- *    path  its folder must exist. A link, or a file of another user, is not replaced
+ *  tw_close(), when no other call is running: a count that is being added may be missing. It waits
+ *  for the end of a hook that runs. It may be repeated.
+ *    path  its folder must exist. A link, or a file of another user, is not replaced. Another saver
+ *          of the same path is waited for, at most some 10 s
  *  Threads: one. No family may be opened or closed meanwhile.
  *  Cost: some 60 ns for each counter, and the disk (fdatasync). Memory outside memory_bytes_max:
  *  some 70 KiB, 8 bytes for each window of a family, and a copy of the reservations.
  *  Returns:
- *    TW_OK
- *    TW_ERR_OPTIONS  the file could not be written; tw_error_text() has the reason of the system
+ *    TW_OK           tw_error_text() has "Every family was saved.", or names those left out
+ *    TW_ERR_OPTIONS  the file could not be written; tw_error_text() has the reason of the system. A
+ *                    limit on file sizes (RLIMIT_FSIZE) is such a reason, and no signal
  *    TW_ERR_MODE     the engine has Redis, or tw_stop() was not called; a family is refused (see
- *                    above), and tw_error_text() names it; inside a function of your own or inside
- *                    tw_enter()
+ *                    above), and tw_error_text() names it; a hook runs and does not end; inside a
+ *                    function of your own or inside tw_enter()
  *    TW_ERR_FORKED   also: a parent process called tw_stop()
  *    TW_ERR_MEMORY */
 TW_API tw_status tw_save(tw_engine *engine, const char *path);
@@ -2083,7 +2096,9 @@ TW_API tw_status tw_save(tw_engine *engine, const char *path);
 /** Adds the counters of a file of tw_save() to the families with the same names. All of the file is
  *  checked before the first counter is added. Families that are in the file must be open, with the
  *  same kind, window, window_ms, utc_offset_ms, week_start, limit_shape, sub_windows, redis_shape
- *  and key_separator. Counters of windows that are over are left out (tw_stats.load_skipped).
+ *  and key_separator. Windows whose time is over are loaded, too, and reported soon. Left out
+ *  (tw_stats.load_skipped) is only what the old process has reported as final, if no sliding limit
+ *  looks at it any more. Files of earlier versions load.
  *    path  a file of this user, no link
  *  Threads: one. No other call may count in these families, and none may be closed, before it
  *  returns.
@@ -2096,13 +2111,15 @@ TW_API tw_status tw_save(tw_engine *engine, const char *path);
  *    TW_ERR_OPTIONS  there is no such file, it is damaged, of a later format or of another kind; or
  *                    a family is not open or differs. tw_error_text() names it
  *    TW_ERR_MODE     a family of the file has counted already, or a file was loaded before; the
- *                    engine has Redis; inside a function of your own or inside tw_enter()
- *    TW_ERR_EARLY    a window is further ahead than earliness_ms: the clock was set back
+ *                    engine has Redis; a hook runs and does not end; inside a function of your own
+ *                    or inside tw_enter()
+ *    TW_ERR_EARLY    counts are further ahead than earliness_ms: the clock was set back
  *    TW_ERR_KEY      the family cannot have a key of the file (`fields`)
  *    TW_ERR_FULL     there was no room, and the family rejects new keys
  *    TW_ERR_RANGE, TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED
- *  After an error no count has changed. (After TW_ERR_FULL, and if the file can no longer be read,
- *  some keys may exist, with the count 0.) */
+ *  After an error no count has changed, and the load can be repeated. (After TW_ERR_FULL, and if
+ *  the file can no longer be read, some keys may exist, with the count 0, in windows that the
+ *  family had already: keys_expected.) */
 TW_API tw_status tw_load(tw_engine *engine, const char *path);
 
 /* ==== 18. One engine for several processes ===================================================

@@ -106,6 +106,7 @@ struct twi_family_marks {
     _Atomic int64_t over_ms, gone_ms;
     _Atomic int64_t watermark_ms; /* tw_close_until(); INT64_MIN: never called */
     _Atomic bool is_late;         /* counts by event time came too late, and no lateness is set; logged only once */
+    _Atomic bool had_counts;      /* a window with counts was sealed, or a file was loaded: none is loaded any more */
 };
 
 /* The findings of calls that wait for Redis (ask/). Any thread. */

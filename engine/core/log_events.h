@@ -32,6 +32,7 @@
     X(TLS, "correct the certificate, the name or the option that the line names") \
     X(SPLIT, "run redis-cli --cluster fix") \
     X(CALLBACK, "let the `done` pass its work to another thread") \
-    X(DIED, "find out why the process ended; no count that it was answered is lost")
+    X(DIED, "find out why the process ended; no count that it was answered is lost") \
+    X(SAVED, "nothing to do")
 
 #endif

@@ -36,8 +36,11 @@ static tw_status hold_locally(tw_family *family, tw_key key, int64_t limit, tw_v
     twi_check(!family->kind.synced);
     if (family->engine->life.is_shared) return twi_hold_shared_take(family, key, limit, verdict);
     tw_status status = tw_acquire(family, key, 1, limit, verdict);
-    if (status == TW_OK && !twi_load_relaxed(&family->has_slots)) twi_store_relaxed(&family->has_slots, true);
-    if (status != TW_OK || verdict->decided_by != TW_BY_FULL) return status;
+    if (status != TW_OK) return status;
+    if (verdict->decided_by != TW_BY_FULL) {
+        if (!twi_load_relaxed(&family->has_slots)) twi_store_relaxed(&family->has_slots, true);
+        return TW_OK;
+    }
     verdict->allowed = 0; /* it was admitted but not counted, so it could not be released */
     return twi_refuse_for(TWI_WHY_FULL);
 }

@@ -211,6 +211,10 @@ struct twi_generation_aside {
     _Atomic uint32_t spill;  /* the sketch of the adds that overflowed (spill.h); 0 means that none overflowed */
 };
 
+/* How far the window was saved (engine/save.c). The owner of the turn writes it. */
+#define TWI_SAVED_SHOWN 1u   /* tw_save() is writing it, or the last one has */
+#define TWI_SAVED_IN_FILE 2u /* a whole file has it, so the next process reports it as final */
+
 struct twi_generation {
     /* the first line has all fields that a call for an existing key reads */
     _Atomic uint64_t root; /* entry */
@@ -222,6 +226,7 @@ struct twi_generation {
     _Atomic uint8_t phase;
     bool synced;
     bool has_cells;                     /* sealing has found a counter besides the overflow counter; for the turn */
+    uint8_t saved;                      /* TWI_SAVED_SHOWN, TWI_SAVED_IN_FILE */
     _Atomic uint32_t chunks[TWI_KINDS]; /* the newest chunk of each kind */
     struct twi_generation_aside aside;
     _Atomic uint32_t packed;     /* the line of the packed form, which replaces the table (history.c); 0: none */

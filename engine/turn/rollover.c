@@ -121,6 +121,14 @@ static void retire_dropped(struct twi_rollover *rollover) {
     }
 }
 
+void twi_rollover_take_away(tw_engine *engine, struct twi_generation *generation) {
+    twi_check(twi_turn_is_owned(engine) && twi_load_relaxed(&generation->phase) >= TWI_SEALING);
+    twi_check(generation->turn.known);
+    struct twi_rollover rollover = {.engine = engine, .family = generation->family, .dropped = true};
+    twi_rollover_drop(engine, generation);
+    retire_dropped(&rollover);
+}
+
 /* ---- a family's turn ---- */
 
 /* Logs once that late counts were refused, for a family that counts by event time without a lateness_ms. */

@@ -4,6 +4,8 @@
 
 #include "tallywheel.h"
 
+struct twi_generation;
+
 void twi_rollover_turn(tw_engine *engine);
 /* Called when the engine closes. From now on every window is ended. */
 void twi_rollover_begin_end(tw_engine *engine);
@@ -12,5 +14,7 @@ void twi_rollover_begin_end(tw_engine *engine);
 bool twi_rollover_is_done(tw_engine *engine);
 /* Called while closing. Returns true when every window is sealed. */
 bool twi_rollover_is_sealed(tw_engine *engine);
+/* Takes a window without counts out of its family, after its time. Its memory is given back as that of any other. */
+void twi_rollover_take_away(tw_engine *engine, struct twi_generation *generation);
 
 #endif

@@ -82,7 +82,8 @@ static bool call_hook(struct twi_rollover *rollover, struct twi_generation *gene
     if (!twi_generation_has_counted(generation)) return true;
     /* When the time of tw_close() has ended, a hook that returned false is called a last time. */
     if (engine->turn.mono_ms < generation->turn.hook_after_ms && !engine->turn.hooks_partial) return false;
-    if (is_before_its_time(rollover, generation)) flags |= TW_CLOSED_PARTIAL;
+    bool is_in_file = (generation->saved & TWI_SAVED_IN_FILE) != 0; /* then the next process reports it as final */
+    if (is_in_file || is_before_its_time(rollover, generation)) flags |= TW_CLOSED_PARTIAL;
     if (generation->turn.restore.is_short) flags |= TW_CLOSED_LOCAL;
     if (generation->turn.hook_runs) flags |= TW_CLOSED_AGAIN; /* the thread that called it ended meanwhile */
     generation->turn.hook_runs = true;
@@ -150,7 +151,9 @@ static void seal(struct twi_rollover *rollover, struct twi_generation *generatio
     rollover->family->turn.keys_last = twi_load_relaxed(&generation->keys);
     if (rollover->family->turn.keys_last != 0) rollover->family->turn.bytes_last = twi_load_relaxed(&generation->bytes);
     if (rollover->engine->turn.now_ms >= generation->end_ms) twi_leases_end(rollover->engine, generation);
-    if (twi_generation_has_counted(generation)) twi_port_count(rollover->engine, windows_closed, 1);
+    if (!twi_generation_has_counted(generation)) return;
+    twi_store_relaxed(&rollover->family->marks.had_counts, true);
+    twi_port_count(rollover->engine, windows_closed, 1);
 }
 
 /* Continues a window that one engine closes for all. Returns true if the window needs no more work here for that. */
@@ -250,7 +253,9 @@ static void drop(struct twi_rollover *rollover, struct twi_generation *generatio
     twi_check(twi_load_relaxed(&generation->phase) == TWI_HISTORY);
     int64_t at_ms = drop_at_ms(rollover->family, generation);
     if (rollover->engine->turn.closing) return; /* the whole arena is freed */
-    if (rollover->engine->turn.now_ms >= at_ms || twi_load_relaxed(&rollover->family->requests.close_requested)) {
+    bool is_closed = twi_load_relaxed(&rollover->family->requests.close_requested);
+    if (!is_closed && (generation->saved & TWI_SAVED_IN_FILE) != 0) return; /* tw_save() may be called again */
+    if (rollover->engine->turn.now_ms >= at_ms || is_closed) {
         if (twi_rollover_is_ending(rollover) &&
             !twi_leases_are_returned(rollover->engine, generation, &rollover->work)) {
             twi_rollover_look(rollover, DRAIN_LOOK_MS); /* only this engine can return the units of a lease */

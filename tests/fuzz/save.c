@@ -57,9 +57,10 @@ static uint64_t see_all(void) {
 /* As tw_load(), without the sum, which no input would have. */
 static tw_status load(const uint8_t *data, size_t size) {
     static struct twi_save_in in;
-    static const unsigned char head[16] = "twcounts\1";
+    static const unsigned char head[16] = "twcounts\2";
     struct twi_loading *loading;
     in.path = "fuzz";
+    in.format = TWI_SAVE_FORMAT;
     in.size = sizeof head + size;
     in.fd = memfd_create("fuzz", 0);
     if (write(in.fd, head, sizeof head) != sizeof head || write(in.fd, data, size) != (ssize_t)size) abort();
