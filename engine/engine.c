@@ -2,6 +2,7 @@
  * Always true: tw_open() never waits; after tw_stop() no call counts. */
 #include "engine/core/agenda.h"
 #include "engine/port/rejected.h"
+#include "engine/base/descriptor.h"
 #include "engine/base/hash_aes.h"
 #include "engine/core/report.h"
 #include "engine/turn/restore_notes.h"
@@ -155,7 +156,6 @@ static bool begin_here(tw_engine *engine) {
     if (here->remote.sync != NULL) here->remote.driver->abandon(here->remote.sync, twi_load_relaxed(&here->is_turning));
     here->remote.sync = NULL;
     twi_store_relaxed(&here->is_turning, false);
-    twi_socket_set_unmake(&here->waits);
     return twi_socket_set_make(&here->waits) && has_queues;
 }
 
@@ -206,6 +206,7 @@ static void join(tw_engine *engine) {
 static void renew_all(void) {
     twi_clock_keep(NULL); /* after a fork in a hook, this thread does not keep the parent's clock any more */
     pthread_mutex_init(&engines_lock, NULL);
+    twi_descriptors_forget();
     twi_operations_renew_lock();
     twi_queue_renew_running();
     for (const struct twi_here *here = engines; here != NULL; here = here->next)

@@ -6,6 +6,7 @@
  * threads. */
 #include "extras/watch.h"
 
+#include "engine/base/descriptor.h"
 #include "engine/base/own_thread.h"
 
 #include <errno.h>
@@ -20,7 +21,7 @@
 #define CLIENTS_MAX 64
 #define REQUEST_MS 5000 /* for the whole line */
 #define READER_MS 10000 /* without taking a byte of the answer */
-#define RETRY_MS 200    /* after accept() was refused, for example for lack of descriptors */
+#define RETRY_MS 200    /* after a client could not be accepted, for example for lack of descriptors */
 
 struct client {
     int fd; /* -1 means a free place */
@@ -45,14 +46,12 @@ struct twi_watch {
 
 /* ---- a client ---- */
 
-/* The place is free before the descriptor is, so that a child that is forked in between closes no descriptor of another
- * owner. */
 static void client_end(struct client *client) {
     int fd = client->fd;
     char *bytes = client->answer.bytes;
     *client = (struct client){.fd = -1};
     if (fd >= 0) (void)shutdown(fd, SHUT_RDWR); /* its end is seen, also if a child was forked that has a copy of it */
-    if (fd >= 0) close(fd);
+    twi_descriptor_close(fd);
     free(bytes);
 }
 
@@ -115,7 +114,7 @@ static struct client *make_place(struct twi_watch *watch) {
  * are answered before another one can take their place. */
 static void accept_all(struct twi_watch *watch) {
     for (size_t i = 0; i < CLIENTS_MAX; i++) {
-        int fd = accept4(watch->socket.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd = twi_descriptor_own(accept4(watch->socket.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (fd < 0) {
             bool is_empty = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
             if (!is_empty) watch->accept_again_ms = twi_watch_mono_ms() + RETRY_MS;
@@ -173,15 +172,15 @@ static void *watch_serve(void *arg) {
 
 /* ---- its life ---- */
 
-static void watch_give_back(struct twi_watch *watch, bool removes_path) {
-    twi_watch_socket_close(&watch->socket, removes_path);
-    close(watch->stop_fd);
+static void watch_give_back(struct twi_watch *watch) {
+    twi_watch_socket_close(&watch->socket);
+    twi_descriptor_close(watch->stop_fd);
     free(watch);
 }
 
 static struct twi_watch *watch_open(tw_engine *engine, const char *path, char *why, size_t why_size) {
     struct twi_watch *watch = calloc(1, sizeof *watch);
-    int stop_fd = watch != NULL ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
+    int stop_fd = watch != NULL ? twi_descriptor_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) : -1;
     if (stop_fd < 0) {
         (void)snprintf(why, why_size, "no memory, or no file descriptor");
         free(watch);
@@ -191,13 +190,13 @@ static struct twi_watch *watch_open(tw_engine *engine, const char *path, char *w
     watch->stop_fd = stop_fd;
     for (size_t i = 0; i < CLIENTS_MAX; i++) watch->clients[i].fd = -1;
     if (!twi_watch_socket_open(path, &watch->socket, why, why_size)) {
-        close(stop_fd);
+        twi_descriptor_close(stop_fd);
         free(watch);
         return NULL;
     }
     if (twi_own_thread_start(&watch->thread, watch_serve, watch)) return watch;
     (void)snprintf(why, why_size, "no thread could be started");
-    watch_give_back(watch, true);
+    watch_give_back(watch);
     return NULL;
 }
 
@@ -206,14 +205,12 @@ static void watch_close(struct twi_watch *watch) {
     (void)!write(watch->stop_fd, &one, sizeof one);
     pthread_join(watch->thread, NULL);
     for (size_t i = 0; i < CLIENTS_MAX; i++) client_end(&watch->clients[i]);
-    watch_give_back(watch, true);
+    watch_give_back(watch);
 }
 
-/* The parent's thread may have been forked in the middle of an answer, so the answer's memory is not freed. */
+/* The parent's thread may have been forked in the middle of an answer, so the answers' memory is not freed. */
 static void watch_abandon(struct twi_watch *watch) {
-    for (size_t i = 0; i < CLIENTS_MAX; i++)
-        if (watch->clients[i].fd >= 0) close(watch->clients[i].fd);
-    watch_give_back(watch, false);
+    free(watch);
 }
 
 const struct twi_watch_server *twi_watch_find(void) {

@@ -47,6 +47,6 @@ struct twi_watch_socket {
 /* Listens at the path, with mode 0600 from its first moment on. A socket without a listener is replaced; any other file
  * under that name is left alone. Returns false on an error; `why` then has the reason. */
 bool twi_watch_socket_open(const char *pattern, struct twi_watch_socket *out, char *why, size_t why_size);
-void twi_watch_socket_close(struct twi_watch_socket *listener, bool removes_path);
+void twi_watch_socket_close(struct twi_watch_socket *listener);
 
 #endif

@@ -6,6 +6,8 @@
  * and no moment opens it to others. */
 #include "extras/watch.h"
 
+#include "engine/base/descriptor.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -55,10 +57,10 @@ static struct sockaddr_un socket_address_of(const char *path) {
 /* Returns true if there is no listener. It does not wait. A listener whose queue is full is alive (EAGAIN). */
 static bool is_dead(const char *path) {
     struct sockaddr_un address = socket_address_of(path);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = twi_descriptor_own(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd < 0) return false;
     bool refused = connect(fd, (const struct sockaddr *)&address, sizeof address) != 0 && errno == ECONNREFUSED;
-    close(fd);
+    twi_descriptor_close(fd);
     return refused;
 }
 
@@ -118,12 +120,12 @@ bool twi_watch_socket_open(const char *pattern, struct twi_watch_socket *out, ch
         (void)snprintf(why, why_size, "a path of a socket has at most %u bytes", TWI_WATCH_PATH_MAX);
         return false;
     }
-    out->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    out->fd = twi_descriptor_own(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (out->fd < 0) return say_errno(why, why_size, out->path);
     bool taken = fchmod(out->fd, S_IRUSR | S_IWUSR) == 0 ? take_name(out->fd, out->path, why, why_size)
                                                          : say_errno(why, why_size, out->path);
     if (!taken) {
-        close(out->fd);
+        twi_descriptor_close(out->fd);
         return false;
     }
     bool known = lstat(out->path, &stat) == 0;
@@ -132,10 +134,10 @@ bool twi_watch_socket_open(const char *pattern, struct twi_watch_socket *out, ch
     return true;
 }
 
-void twi_watch_socket_close(struct twi_watch_socket *listener, bool removes_path) {
+void twi_watch_socket_close(struct twi_watch_socket *listener) {
     struct stat stat;
-    bool is_ours = removes_path && lstat(listener->path, &stat) == 0 && S_ISSOCK(stat.st_mode) &&
+    bool is_ours = lstat(listener->path, &stat) == 0 && S_ISSOCK(stat.st_mode) &&
                    (uint64_t)stat.st_dev == listener->device && (uint64_t)stat.st_ino == listener->inode;
     if (is_ours) (void)unlink(listener->path); /* first, so that a client that finds the name finds a listener */
-    close(listener->fd);
+    twi_descriptor_close(listener->fd);
 }

@@ -57,6 +57,11 @@
  * Fork      A child's engine starts as a new instance without counts. The parent keeps the counts.
  *           Calls work as before. With tw_options.shared parent and children share one engine
  *           (tw_lead()). After vfork() and in a signal handler no call may be made.
+ *           fork() closes the engines' file descriptors in the child before it returns there. So
+ *           the child may close all that it has inherited, and open files under any number. An
+ *           engine makes descriptors of the child with the child's first call. If the child closes
+ *           these, too, its files stay as they are, but its engine may be late. After clone() the
+ *           copies stay open.
  * Units     Times are milliseconds. A moment is Unix time in UTC. Sizes are bytes. Counts are
  *           units.
  * Time      Windows follow ENGINE TIME. This is the wall clock as long as the wall clock agrees

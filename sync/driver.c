@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "engine/base/atomic.h"
 #include "engine/port/driver.h"
@@ -381,18 +380,10 @@ static uint32_t driver_ask_owed(const struct twi_sync *sync) {
     return sync->dispatcher ? twi_dispatcher_owed(sync->dispatcher) : 0;
 }
 
-/* The copy of a socket, whose memory may be half changed. */
-static void close_copy(const struct twi_target *target) {
-    bool wants_write;
-    int fd = target->owns_transport ? target->where->transport->fd(target->transport_ctx, &wants_write) : -1;
-    if (fd >= 0) close(fd);
-}
-
 /* What the parent's thread was changing at the fork is left as it is. In the child this costs only some memory. */
 static void driver_abandon(struct twi_sync *sync, bool is_torn) {
     if (sync->where.tls) twi_tls_forked();
     if (is_torn) {
-        for (uint32_t i = 0; i < sync->connection_count; i++) close_copy(&sync->connections[i]->target);
         twi_dispatcher_abandon(sync->dispatcher);
         return;
     }

@@ -20,8 +20,10 @@ struct twi_socket_set {
 
 /* Returns false if the system has no descriptor left. Then it is as after twi_socket_set_unmake(). */
 bool twi_socket_set_make(struct twi_socket_set *set);
-/* Closes it. The sockets in it stay open and do not change, so a forked child may call it, too. */
+/* Closes it. The sockets in it stay open and do not change. */
 void twi_socket_set_unmake(struct twi_socket_set *set);
+/* Called in a forked child, where it is closed (descriptor.h). Then it is as after twi_socket_set_unmake(). */
+void twi_socket_set_forget(struct twi_socket_set *set);
 /* Makes the set readable until another thread calms it. Any thread may call it while the set exists. */
 void twi_socket_set_ring(struct twi_socket_set *set);
 /* The thread that waits for the set calls it before it looks for the reason of the ring. So no ring is missed. */

@@ -1,6 +1,7 @@
 /* queue.c -- see queue.h. Queues, delivering and cancelling. */
 #include "engine/core/queue.h"
 
+#include "engine/base/descriptor.h"
 #include "engine/core/driving.h"
 #include "engine/core/family.h"
 #include "engine/core/host.h"
@@ -29,8 +30,8 @@ void twi_queue_renew_running(void) {
 static void ring(const struct tw_queue *queue) {
     twi_check(queue->engine != NULL);
     uint64_t one = 1;
-    if (queue->fd >= 0 && (queue->runner == NULL || queue->runner != twi_thread_self))
-        (void)!write(queue->fd, &one, sizeof one);
+    bool is_awaited = queue->runner == NULL || queue->runner != twi_thread_self;
+    if (queue->fd >= 0 && is_awaited && twi_descriptor_is_own(queue->fd)) (void)!write(queue->fd, &one, sizeof one);
 }
 
 void twi_queue_push(struct twi_operation *operation) {
@@ -150,7 +151,7 @@ tw_status tw_queue_open(tw_engine *engine, tw_queue **queue) {
     struct tw_queue *made = calloc(1, sizeof *made);
     if (made == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     made->engine = engine;
-    made->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    made->fd = twi_descriptor_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (made->fd < 0) {
         free(made);
         return twi_refuse(TW_ERR_MEMORY, "no file descriptor for the queue");
@@ -182,7 +183,8 @@ size_t tw_queue_run(tw_queue *queue, size_t most) {
     struct twi_thread *self = twi_thread_here();
     if (self == NULL || self->in_hook) return 0;
     uint64_t value;
-    (void)!read(queue->fd, &value, sizeof value); /* first the descriptor, then the list, so that no ring is lost */
+    if (twi_descriptor_is_own(queue->fd))
+        (void)!read(queue->fd, &value, sizeof value); /* first the descriptor, then the list, so that no ring is lost */
     TWI_RACE_POINT(queue_calmed_not_taken);
     uint32_t process = self->process;
     step_where_stopped(queue->engine);
@@ -209,7 +211,7 @@ tw_status tw_queue_close(tw_queue *queue) {
     }
     twi_calls_unlock();
     if (is_used) return twi_refuse(TW_ERR_MODE, "queue: calls are under way with it");
-    (void)close(queue->fd);
+    twi_descriptor_close(queue->fd);
     free(queue);
     return TW_OK;
 }
@@ -225,8 +227,7 @@ bool twi_queue_begin(tw_engine *engine) {
     twi_check(engine->here->calls != NULL);
     bool made = true;
     for (struct tw_queue *queue = engine->here->calls->queues; queue != NULL; queue = queue->next) {
-        if (queue->fd >= 0) (void)close(queue->fd);
-        queue->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        queue->fd = twi_descriptor_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
         queue->answered = (struct twi_operations){0};
         queue->under_way = 0;
         made = made && queue->fd >= 0;

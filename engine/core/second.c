@@ -1,6 +1,7 @@
 /* second.c -- see second.h. */
 #include "engine/core/second.h"
 
+#include "engine/base/descriptor.h"
 #include "engine/base/lock.h"
 #include "engine/base/own_thread.h"
 #include "engine/core/driving.h"
@@ -20,11 +21,11 @@ static void await(tw_engine *engine) {
     if (engine->life.is_shared && look_ms < wake_ms) wake_ms = look_ms;
     int64_t now_ms = twi_clock_mono_ms(&engine->clock), left_ms = wake_ms <= now_ms ? 0 : wake_ms - now_ms;
     int tick_ms = left_ms <= 0 ? 0 : left_ms < LOOK_MS ? (int)left_ms : LOOK_MS;
-    struct pollfd fds[2] = {{.fd = engine->here->second.wake_fd, .events = POLLIN},
-                            {.fd = twi_driving_fd(engine), .events = POLLIN}};
+    int wake_fd = twi_descriptor_is_own(engine->here->second.wake_fd) ? engine->here->second.wake_fd : -1;
+    struct pollfd fds[2] = {{.fd = wake_fd, .events = POLLIN}, {.fd = twi_driving_fd(engine), .events = POLLIN}};
     if (poll(fds, 2, tick_ms) <= 0 || (fds[0].revents & POLLIN) == 0) return;
     uint64_t value;
-    (void)!read(engine->here->second.wake_fd, &value, sizeof value);
+    (void)!read(wake_fd, &value, sizeof value);
 }
 
 /* From now on it is woken for the answers that others have for it. */
@@ -54,11 +55,11 @@ static void *run_calls(void *arg) {
 static tw_status start(tw_engine *engine) {
     twi_check(!engine->life.host_driven);
     struct twi_second *second = &engine->here->second;
-    second->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    second->wake_fd = twi_descriptor_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (second->wake_fd < 0) return twi_refuse(TW_ERR_MEMORY, "no file descriptor for the thread that waits for Redis");
     twi_store_relaxed(&second->stops, false);
     if (twi_own_thread_start(&second->thread, run_calls, engine)) return TW_OK;
-    (void)close(second->wake_fd);
+    twi_descriptor_close(second->wake_fd);
     return twi_refuse(TW_ERR_MEMORY, "no thread could be started");
 }
 
@@ -78,7 +79,8 @@ tw_status twi_second_start(tw_engine *engine) {
 void twi_second_wake(tw_engine *engine) {
     struct twi_second *second = &engine->here->second;
     uint64_t one = 1;
-    if (twi_load_acquire(&second->runs)) (void)!write(second->wake_fd, &one, sizeof one); /* AN5 */
+    if (twi_load_acquire(&second->runs) && twi_descriptor_is_own(second->wake_fd)) /* AN5 */
+        (void)!write(second->wake_fd, &one, sizeof one);
 }
 
 void twi_second_stop(tw_engine *engine) {
@@ -89,13 +91,12 @@ void twi_second_stop(tw_engine *engine) {
     twi_second_wake(engine);
     pthread_join(second->thread, NULL);
     twi_store_relaxed(&second->runs, false);
-    (void)close(second->wake_fd);
+    twi_descriptor_close(second->wake_fd);
 }
 
 void twi_second_begin(tw_engine *engine) {
     struct twi_second *second = &engine->here->second;
     pthread_mutex_init(&second->lock, NULL);
-    if (twi_load_relaxed(&second->runs)) (void)close(second->wake_fd);
     twi_store_relaxed(&second->runs, false);
 }
 

@@ -20,8 +20,8 @@ struct twi_watch_server {
     struct twi_watch *(*open)(tw_engine *engine, const char *path, char *why, size_t why_size);
     /* Ends the thread and removes the socket. It waits for a reply that is being made, not for its reader. */
     void (*close)(struct twi_watch *watch);
-    /* Called in a forked child, which has no such thread. It frees the inherited memory and descriptors. The socket
-     * still belongs to the parent. */
+    /* Called in a forked child, which has no such thread. It frees the inherited memory. fork() has closed the
+     * descriptors, and the socket still belongs to the parent. */
     void (*abandon)(struct twi_watch *watch);
 };
 

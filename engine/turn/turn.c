@@ -3,6 +3,7 @@
 #include "engine/turn/turn.h"
 
 #include "engine/base/amount.h"
+#include "engine/base/descriptor.h"
 #include "engine/base/lock.h"
 #include "engine/base/own_thread.h"
 #include "engine/base/probe.h"
@@ -305,7 +306,8 @@ static void sleep_until_next(tw_engine *engine, uint32_t most_ms) {
 }
 
 void twi_turn_nap(tw_engine *engine, uint32_t ms) {
-    struct pollfd fd = {.fd = engine->here->waits.fd, .events = POLLIN};
+    int set = engine->here->waits.fd;
+    struct pollfd fd = {.fd = twi_descriptor_is_own(set) ? set : -1, .events = POLLIN};
     (void)poll(&fd, 1, (int)ms);
 }
 

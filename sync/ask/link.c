@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "engine/base/check.h"
 #include "engine/port/services.h"
@@ -64,12 +63,7 @@ void twi_link_unmake(struct twi_link *link) {
 }
 
 void twi_link_abandon(struct twi_link *link, bool is_used) {
-    bool wants_write;
-    if (is_used) { /* its memory may be half changed, so it is not freed */
-        int fd = link->transport != NULL ? link->rules->where->transport->fd(link->transport, &wants_write) : -1;
-        if (fd >= 0) close(fd);
-        return;
-    }
+    if (is_used) return; /* its memory may be half changed, so it is not freed */
     twi_reader_free(link->reader);
     twi_bytes_free(&link->out);
     twi_resolver_abandon(link->resolver);

@@ -17,6 +17,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/atomic.h"
+#include "engine/base/descriptor.h"
 #include "engine/base/own_thread.h"
 
 struct twi_lookup {
@@ -44,7 +45,7 @@ struct addrinfo *twi_resolve_digits(const char *host, uint16_t port) {
 
 static void lookup_free(struct twi_lookup *lookup) {
     if (lookup->found) freeaddrinfo(lookup->found);
-    if (lookup->bell >= 0) close(lookup->bell);
+    twi_descriptor_close(lookup->bell);
     free(lookup);
 }
 
@@ -71,7 +72,7 @@ struct twi_lookup *twi_lookup_begin(const char *host, uint16_t port) {
     if (!lookup) return NULL;
     snprintf(lookup->host, sizeof lookup->host, "%s", host);
     lookup->port = port;
-    lookup->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    lookup->bell = twi_descriptor_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     twi_store_relaxed(&lookup->holders, 2);
     pthread_t thread;
     if (twi_own_thread_start(&thread, run, lookup)) {
@@ -101,5 +102,6 @@ void twi_lookup_abandon(struct twi_lookup *lookup) {
 
 void twi_lookup_forget(struct twi_lookup *lookup) {
     if (!twi_load_acquire(&lookup->is_answered)) lookup->found = NULL; /* the lost thread may have been writing it */
+    lookup->bell = -1;
     lookup_free(lookup);
 }

@@ -17,9 +17,9 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include "engine/base/check.h"
+#include "engine/base/descriptor.h"
 #include "engine/base/socket_set.h"
 #include "sync/wire/resolve.h"
 
@@ -58,7 +58,9 @@ static void socket_watch(struct link *link) {
 static void fd_close(struct link *link) {
     if (link->fd < 0) return;
     twi_socket_set_leave(link->set, link->fd, &link->fd_known);
-    close(link->fd); /* even after EINTR, Linux has released it */
+    /* Redis sees the end then, also if a child has a copy that fork() did not close */
+    if (twi_descriptor_is_own(link->fd)) (void)shutdown(link->fd, SHUT_RDWR);
+    twi_descriptor_close(link->fd);
     link->fd = -1;
     link->wants_write = false;
 }
@@ -164,7 +166,7 @@ static void socket_set_up(int fd, int family) {
 /* Begins to connect to one address. Returns 1, 0 or -1, as connect() of the table does. */
 static int socket_dial(struct link *link, int family, const struct sockaddr *address, socklen_t size) {
     twi_check(link->fd < 0);
-    link->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    link->fd = twi_descriptor_own(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (link->fd < 0) return socket_fail(link, "socket", strerror(errno));
     socket_set_up(link->fd, family);
     if (connect(link->fd, address, size) == 0) return 1;
@@ -259,6 +261,18 @@ static bool socket_would_wait(void) {
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 }
 
+ssize_t twi_socket_send(int fd, const void *data, size_t size) {
+    if (twi_descriptor_is_own(fd)) return send(fd, data, size, MSG_NOSIGNAL);
+    errno = EBADF;
+    return -1;
+}
+
+ssize_t twi_socket_recv(int fd, void *data, size_t size) {
+    if (twi_descriptor_is_own(fd)) return recv(fd, data, size, 0);
+    errno = EBADF;
+    return -1;
+}
+
 void twi_socket_wants_write(void *ctx, bool wants_write) {
     struct link *link = ctx;
     if (wants_write == link->wants_write) return;
@@ -269,7 +283,7 @@ void twi_socket_wants_write(void *ctx, bool wants_write) {
 static ssize_t link_send(void *ctx, const void *data, size_t size) {
     struct link *link = ctx;
     twi_check(link->state == OPEN && link->fd >= 0);
-    ssize_t sent = send(link->fd, data, size, MSG_NOSIGNAL);
+    ssize_t sent = twi_socket_send(link->fd, data, size);
     if (sent < 0 && !socket_would_wait()) return socket_fail(link, "send", strerror(errno));
     if (sent < 0) sent = 0;
     twi_socket_wants_write(link, (size_t)sent < size);
@@ -279,7 +293,7 @@ static ssize_t link_send(void *ctx, const void *data, size_t size) {
 static ssize_t link_recv(void *ctx, void *data, size_t size) {
     struct link *link = ctx;
     twi_check(link->state == OPEN && link->fd >= 0);
-    ssize_t got = recv(link->fd, data, size, 0);
+    ssize_t got = twi_socket_recv(link->fd, data, size);
     if (got > 0) return got;
     if (got == 0) return socket_fail(link, "recv", "closed by Redis");
     return socket_would_wait() ? 0 : socket_fail(link, "recv", strerror(errno));
@@ -328,7 +342,7 @@ static void link_destroy(void *ctx) {
 static void link_abandon(void *ctx) {
     struct link *link = ctx;
     if (!link) return;
-    link->set = -1; /* it is the parent's */
+    link->fd = link->set = -1; /* fork() has closed them here */
     if (link->lookup) twi_lookup_forget(link->lookup);
     link->lookup = NULL;
     link_destroy(link);

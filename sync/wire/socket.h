@@ -33,11 +33,14 @@ struct twi_transport {
      * full. So a caller that waits for the set need not call fd(). */
     void *(*create)(void *shared, int set);
     void (*destroy)(void *ctx); /* what create() made, connected or not; NULL is harmless */
-    void (*abandon)(void *ctx); /* the same in a forked child: closes its copy of the descriptor and sends no data */
+    void (*abandon)(void *ctx); /* the same in a forked child: it closes no descriptor and sends no data */
 };
 
 extern const struct twi_transport twi_socket_transport; /* sockets, TCP and unix */
-/* Called by TLS, which sends and receives over such a socket itself. Sets whether the socket waits for writing now. */
+/* Called by TLS, which sends and receives over such a socket itself. The first two are send() and recv(), and fail if
+ * the number is not the socket's any more (descriptor.h). The last one sets whether it waits for writing now. */
+ssize_t twi_socket_send(int fd, const void *data, size_t size);
+ssize_t twi_socket_recv(int fd, void *data, size_t size);
 void twi_socket_wants_write(void *ctx, bool wants_write);
 
 #endif

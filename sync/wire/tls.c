@@ -47,7 +47,7 @@ static bool tls_would_wait(int error) {
 
 static int bio_write(BIO *bio, const char *data, size_t size, size_t *written) {
     struct link *link = BIO_get_data(bio);
-    ssize_t sent = send(link->fd, data, size, MSG_NOSIGNAL);
+    ssize_t sent = twi_socket_send(link->fd, data, size);
     BIO_clear_retry_flags(bio);
     *written = sent > 0 ? (size_t)sent : 0;
     if (sent > 0) return 1;
@@ -58,7 +58,7 @@ static int bio_write(BIO *bio, const char *data, size_t size, size_t *written) {
 
 static int bio_read(BIO *bio, char *data, size_t size, size_t *got) {
     struct link *link = BIO_get_data(bio);
-    ssize_t came = recv(link->fd, data, size, 0);
+    ssize_t came = twi_socket_recv(link->fd, data, size);
     BIO_clear_retry_flags(bio);
     *got = came > 0 ? (size_t)came : 0;
     if (came > 0) return 1;

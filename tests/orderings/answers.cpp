@@ -14,9 +14,9 @@
 //   engine/core/driving.c:twi_driving_sync 266b1eb5d62b
 //   engine/core/driving.c:twi_driving_begin 15e8625eb6eb
 //   engine/core/driving.c:twi_driving_step 99f78adc06e3
-//   engine/core/second.c:start f1fad913995f
+//   engine/core/second.c:start b84768e47e51
 //   engine/core/second.c:twi_second_start bdf3e7a03640
-//   engine/core/second.c:twi_second_wake 1d46477aa611
+//   engine/core/second.c:twi_second_wake 44188791728d
 #include "tests/orderings/model.hpp"
 
 // ---- a call is answered or forgotten ------------------------------------------------------------------------------------

@@ -1,0 +1,130 @@
+/* descriptor.c -- see descriptor.h. */
+#include "engine/base/descriptor.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/base/atomic.h"
+
+#define ENTRIES_MAX 65536u /* of a process: three or four of each engine, and some of each connection to Redis */
+
+/* An entry is one word, so that no thread sees a part of it: the number plus 1, and in the lower half what differs
+ * between open files. 0 means that the entry is free. An entry is at the place of its number, or behind it. */
+static _Atomic uint64_t entries[ENTRIES_MAX];
+static _Atomic uint32_t used;     /* no entry behind these was ever used */
+static _Atomic uint32_t farthest; /* the most that an entry is behind its place */
+
+static int number_of(uint64_t entry) {
+    return (int)(entry >> 32) - 1;
+}
+
+/* Sockets and files have numbers of their own. Eventfds and epolls share one, so one of them may be taken for another.
+ * Returns false, with errno, if the system does not say it. */
+static bool look_at(int fd, uint64_t *entry) {
+    struct stat now;
+    if (fstat(fd, &now) != 0) return false;
+    *entry = (uint64_t)(fd + 1) << 32 | (uint32_t)(now.st_ino ^ now.st_ino >> 32 ^ now.st_dev * 0x9E3779B1u);
+    return true;
+}
+
+/* If the system refuses to say it, the descriptor is taken for ours. */
+static bool is_still(uint64_t entry) {
+    uint64_t now;
+    return look_at(number_of(entry), &now) ? now == entry : errno != EBADF;
+}
+
+static _Atomic bool watches_forks;
+/* How often twi_descriptors_forget() was called in this process and its parents, now and when it began to fork. They
+ * differ if another handler of the child has called the library before ours runs. Then what is noted is the child's. */
+static _Atomic uint32_t forgotten, forgotten_before_fork = UINT32_MAX;
+
+/* ---- fork ---- */
+
+static void before_fork(void) {
+    twi_store_relaxed(&forgotten_before_fork, twi_load_relaxed(&forgotten));
+}
+
+/* A handler that the host has registered earlier comes first, and may have closed and opened descriptors. So each one
+ * is looked at. */
+static void close_copies(void) {
+    int error = errno;
+    if (twi_load_relaxed(&forgotten_before_fork) != twi_load_relaxed(&forgotten)) return;
+    uint32_t count = twi_load_relaxed(&used);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t entry = twi_load_relaxed(&entries[i]);
+        twi_store_relaxed(&entries[i], 0);
+        if (entry != 0 && is_still(entry)) (void)close(number_of(entry));
+    }
+    errno = error;
+}
+
+/* Two threads may do this at once. Handlers that run twice find the table empty. */
+static bool watch_forks(void) {
+    if (twi_load_relaxed(&watches_forks)) return true;
+    if (pthread_atfork(before_fork, NULL, close_copies) != 0) return false;
+    twi_store_relaxed(&watches_forks, true);
+    return true;
+}
+
+void twi_descriptors_forget(void) {
+    uint32_t count = twi_load_relaxed(&used);
+    (void)twi_add_relaxed(&forgotten, 1);
+    for (uint32_t i = 0; i < count; i++) twi_store_relaxed(&entries[i], 0);
+}
+
+/* ---- the table ---- */
+
+static void raise_to(_Atomic uint32_t *most, uint32_t value) {
+    uint32_t found = twi_load_relaxed(most);
+    while (found < value && !twi_cas_relaxed(most, &found, value)) {}
+}
+
+static bool put(uint64_t entry) {
+    uint32_t place = (uint32_t)number_of(entry);
+    for (uint32_t i = 0; i < ENTRIES_MAX; i++) {
+        uint32_t at = (place + i) % ENTRIES_MAX;
+        uint64_t none = 0;
+        if (twi_load_relaxed(&entries[at]) != 0) continue;
+        raise_to(&used, at + 1);
+        raise_to(&farthest, i);
+        if (twi_cas_relaxed(&entries[at], &none, entry)) return true;
+    }
+    return false;
+}
+
+/* Returns NULL if there is none of that number. */
+static _Atomic uint64_t *find(int fd, uint64_t *entry) {
+    uint32_t most = fd >= 0 ? twi_load_relaxed(&farthest) + 1 : 0;
+    for (uint32_t i = 0; i < most; i++) {
+        _Atomic uint64_t *place = &entries[((uint32_t)fd + i) % ENTRIES_MAX];
+        *entry = twi_load_relaxed(place);
+        if (*entry != 0 && number_of(*entry) == fd) return place;
+    }
+    return NULL;
+}
+
+int twi_descriptor_own(int fd) {
+    uint64_t entry;
+    if (fd < 0) return fd;
+    if (!look_at(fd, &entry)) entry = (uint64_t)(fd + 1) << 32; /* taken for ours while the system refuses it */
+    if (watch_forks() && put(entry)) return fd;
+    (void)close(fd);
+    errno = EMFILE;
+    return -1;
+}
+
+void twi_descriptor_close(int fd) {
+    uint64_t entry;
+    _Atomic uint64_t *place = find(fd, &entry);
+    if (place == NULL || !twi_cas_relaxed(place, &entry, 0)) return;
+    if (is_still(entry)) (void)close(fd); /* a fork since then leaves a copy in the child */
+}
+
+bool twi_descriptor_is_own(int fd) {
+    uint64_t entry;
+    return twi_load_relaxed(&forgotten) == 0 || (find(fd, &entry) != NULL && is_still(entry));
+}
