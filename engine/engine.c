@@ -38,6 +38,7 @@
 #include "engine/core/window_map.h"
 #include "engine/base/lock.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -146,6 +147,8 @@ static bool begin_here(tw_engine *engine) {
     struct twi_here *here = engine->here;
     here->hook = (struct twi_hook_run){.call = 0};
     here->background.runs = here->auditor.runs = false;
+    (void)twi_random_key_draw(
+        &here->random.key); /* in a child the parent's serves, if the system refuses another one */
     twi_reserve_local_begin(engine);
     twi_hold_book_begin(engine);
     twi_second_begin(engine);
@@ -304,14 +307,6 @@ static bool copy_texts(tw_options *own) {
     return copied;
 }
 
-/* Two stripes for each processor, so that threads that run at once rarely share one; at least 8. */
-static uint32_t stripes_log2(void) {
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    uint32_t log2 = 3;
-    while (log2 < TWI_STRIPES_LOG2_MAX && (1L << log2) < 2 * processors) log2++;
-    return log2;
-}
-
 static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint64_t random_seed) {
     twi_check(engine->life.opening);
     uint64_t bytes = options->memory_bytes_max;
@@ -319,19 +314,25 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     bool copied = copy_texts(&engine->options);
     engine->life.host_driven = options->threads == TW_HOST_DRIVEN;
     engine->life.has_redis = options->redis_url != NULL;
-    engine->stripes.log2 = stripes_log2();
+    engine->stripes.log2 = twi_stripes_log2();
     twi_store_relaxed(&engine->here->random.state, random_seed);
     twi_clock_init(&engine->clock, options->clock_now_ns, options->clock_ctx, !engine->life.host_driven);
     if (engine->life.has_redis) bytes -= bytes / SYNC_MEMORY_SHARE;
-    bool made = begin_counting(engine, bytes), has_descriptors = begin_here(engine);
+    bool made = begin_counting(engine, bytes);
+    errno = 0;
+    bool has_descriptors = begin_here(engine);
+    int error = errno;
     twi_leader_make(engine);
     unsigned char secret[TWI_HASH_SECRET_BYTES];
-    bool is_random = twi_random_bytes(secret, sizeof secret) && !engine->here->random.failed;
+    bool is_random =
+        engine->here->random.key.is_drawn && twi_random_bytes(secret, sizeof secret) && !engine->here->random.failed;
     twi_hash_secret_make(&engine->hashing.secret, secret);
     engine->hashing.fn = twi_hash_choose();
     if (!copied) return twi_refuse(TW_ERR_MEMORY, NULL);
     if (!made) return twi_refuse(TW_ERR_MEMORY, "memory_bytes_max: not so much address space");
-    if (!has_descriptors) return twi_refuse(TW_ERR_MEMORY, "no file descriptor is left for what the engine waits for");
+    if (!has_descriptors)
+        return twi_refuse_with(TW_ERR_MEMORY, "epoll or eventfd, for what the engine waits for: %s",
+                               error != 0 ? strerror(error) : "no memory");
     return is_random ? TW_OK : twi_refuse(TW_ERR_MEMORY, "no random bytes from the system");
 }
 

@@ -7,6 +7,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/hash.h"
+#include "engine/base/random.h"
 #include "engine/port/driver.h"
 #include "engine/port/items.h"
 #include "engine/port/services.h"
@@ -245,8 +246,9 @@ struct twi_in_redis {
 
 /* Where random bytes come from. */
 struct twi_random_source {
-    _Atomic uint64_t state; /* 0 means random bytes of the system */
-    bool failed;            /* the system had no random bytes while the engine was made */
+    _Atomic uint64_t state;    /* 0 means random bytes of the system */
+    struct twi_random_key key; /* for the time when the system refuses them */
+    bool failed;               /* the system had no random bytes while the engine was made */
 };
 
 /* The thread that answers on watch_path (engine/watch.c). */

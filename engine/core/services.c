@@ -2,8 +2,6 @@
  * engine's id (port/). */
 #include "engine/core/state.h"
 
-#include "engine/base/random.h"
-
 const struct twi_tuning *twi_port_tuning(const tw_engine *engine) {
     return &engine->here->remote.tuning;
 }
@@ -36,9 +34,8 @@ static uint64_t seeded(tw_engine *engine) {
 void twi_port_random(tw_engine *engine, void *out, size_t size) {
     twi_check(out != NULL && size != 0);
     if (twi_load_relaxed(&engine->here->random.state) == 0) {
-        if (twi_random_bytes(out, size)) return;
-        twi_check(engine->life.opening); /* it worked at tw_open() */
-        engine->here->random.failed = true;
+        if (twi_random_bytes_or(&engine->here->random.key, twi_clock_mono_us(&engine->clock), out, size)) return;
+        engine->here->random.failed = true; /* there is no key yet: tw_open() refuses */
         memset(out, 0, size);
         return;
     }

@@ -5,6 +5,8 @@
 #include "engine/table/layout.h"
 #include "engine/table/record.h"
 
+#include <unistd.h>
+
 /* ---- reading ---- */
 
 int64_t twi_stripes_sum(struct twi_stripes *stripes) {
@@ -150,4 +152,11 @@ bool twi_stripes_give(struct twi_arena *arena, struct twi_generation *generation
         twi_piece_give(arena, generation, line, lines);
     }
     return true;
+}
+
+uint32_t twi_stripes_log2(void) {
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    uint32_t log2 = 3;
+    while (log2 < TWI_STRIPES_LOG2_MAX && (1L << log2) < 2 * processors) log2++;
+    return log2;
 }

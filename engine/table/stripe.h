@@ -37,6 +37,9 @@ struct twi_generation;
 #define TWI_SHARED_EDGE (INT64_C(1) << 58)
 #define TWI_NO_LIMIT INT64_C(-1)
 
+/* Two stripes for each processor, so that threads that run at once rarely share one; at least 8. */
+uint32_t twi_stripes_log2(void);
+
 struct twi_stripe {
     alignas(TWI_LINE_BYTES) _Atomic uint64_t word;
     int64_t ceiling; /* only for slices; set before `local` is frozen */

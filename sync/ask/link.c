@@ -243,10 +243,11 @@ void twi_link_connect(struct twi_link *link, int64_t now_ms) {
 static bool receive(struct twi_link *link, size_t *room, int64_t now_ms) {
     twi_check(link->reader != NULL && *room != 0);
     char chunk[CHUNK];
-    ssize_t got = link->rules->where->transport->recv(link->transport, chunk, *room < CHUNK ? *room : CHUNK);
-    if (got < 0) end_up(link, transport_why(link));
-    if (got <= 0) return false;
-    twi_check((size_t)got <= *room);
+    size_t most = *room < CHUNK ? *room : CHUNK;
+    ssize_t got = link->rules->where->transport->recv(link->transport, chunk, most);
+    if (got < 0 || (size_t)got > most)
+        end_up(link, got < 0 ? transport_why(link) : "recv: more than there was room for");
+    if (got <= 0 || (size_t)got > most) return false;
     *room -= (size_t)got;
     link->has_heard = true;
     link->heard_ms = now_ms;
@@ -296,14 +297,13 @@ void twi_link_send(struct twi_link *link, int64_t now_ms) {
         return;
     }
     while (link->out_at < link->out.size) {
-        ssize_t sent = link->rules->where->transport->send(link->transport, link->out.data + link->out_at,
-                                                           link->out.size - link->out_at);
-        if (sent < 0) {
+        size_t left = link->out.size - link->out_at;
+        ssize_t sent = link->rules->where->transport->send(link->transport, link->out.data + link->out_at, left);
+        if (sent < 0 || (size_t)sent > left) {
             end_up(link, transport_why(link));
             return;
         }
         if (sent == 0) return;
-        twi_check((size_t)sent <= link->out.size - link->out_at);
         link->out_at += (size_t)sent;
         if (link->phase == TWI_LINK_UP) link->sent_total += (uint64_t)sent;
     }

@@ -41,15 +41,14 @@ static void mark_sent(struct twi_connection *connection, int64_t now_ms) {
 void twi_transfer_send(struct twi_connection *connection, int64_t now_ms) {
     twi_check(connection->phase >= TWI_GREETING);
     while (!twi_pipeline_is_sent(&connection->pipeline)) {
+        size_t left = connection->pipeline.out.size - connection->pipeline.out_at;
         ssize_t sent = connection->target.where->transport->send(
-            connection->target.transport_ctx, connection->pipeline.out.data + connection->pipeline.out_at,
-            connection->pipeline.out.size - connection->pipeline.out_at);
-        if (sent < 0) {
+            connection->target.transport_ctx, connection->pipeline.out.data + connection->pipeline.out_at, left);
+        if (sent < 0 || (size_t)sent > left) { /* the system, or the library for TLS, may answer anything */
             twi_connection_break(connection);
             return;
         }
         if (sent == 0) break;
-        twi_check((size_t)sent <= connection->pipeline.out.size - connection->pipeline.out_at);
         connection->pipeline.out_at += (size_t)sent;
         connection->pipeline.out_sent += (uint64_t)sent;
         connection->pipeline.out_moved_ms = now_ms;
@@ -181,10 +180,11 @@ void twi_transfer_receive(struct twi_sync *sync, struct twi_connection *connecti
         if (got == 0) return;
         if (got < 0) {
             note_closed(connection);
+        } else if ((size_t)got > sizeof chunk) {
+            twi_connection_fail(connection, false, "recv: more bytes than there was room for");
         } else if (!twi_reader_feed(connection->pipeline.reader, chunk, (size_t)got)) {
             twi_connection_fail(connection, false, "a reply too long");
         } else {
-            twi_check((size_t)got <= sizeof chunk);
             total += (size_t)got;
             connection->replied.bytes += (size_t)got;
             take_replies(sync, connection, now_ms);

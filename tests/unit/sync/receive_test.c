@@ -78,3 +78,40 @@ TEST(a_turn_that_leaves_bytes_asks_for_the_next_one_at_once) {
     assert_true(tw_timeout_ms(engine) > 0);
     assert_status(tw_close(engine, 0), TW_OK);
 }
+
+static bool sends_wrong;
+static ssize_t lie_send(void *ctx, const void *data, size_t size) {
+    ssize_t sent = talk_send(ctx, data, size);
+    return sends_wrong ? sent + 1 : sent;
+}
+static ssize_t lie_recv(void *ctx, void *data, size_t size) {
+    ((struct talker *)ctx)->at = 0;
+    return talk_recv(ctx, data, size) != 0 ? (ssize_t)size + 1 : 0;
+}
+
+/* Goal: no answer of the system ends the program. Method: a transport that says that it has sent, or received, more
+ * than it could; the connection ends, with a reason. */
+TEST(a_transport_that_counts_wrong_loses_its_connection_only) {
+    struct twi_transport liar = transport;
+    liar.send = lie_send;
+    liar.recv = lie_recv;
+    for (int sends = 0; sends < 2; sends++) {
+        struct talker talker = {.head = "+PONG\r\n"};
+        tw_engine *engine;
+        tw_options options;
+        tw_stats stats;
+        sends_wrong = sends != 0;
+        tw_options_init(&options);
+        options.threads = TW_HOST_DRIVEN;
+        options.redis_url = "redis://127.0.0.1:1";
+        assert_status(
+            twi_open_with(&options, &(struct twi_replacements){.transport = &liar, .transport_ctx = &talker}, &engine),
+            TW_OK);
+        for (int turns = 0; turns < 10; turns++) assert_status(tw_turn(engine), TW_OK);
+        assert_true(talker.is_asked);
+        assert_status(tw_stats_read(engine, &stats), TW_OK);
+        if (!sends) assert_non_null(strstr(stats.last_error, "more bytes than there was room for"));
+        assert_i64_equal(stats.redis_connected, 0);
+        assert_status(tw_close(engine, 0), TW_OK);
+    }
+}
