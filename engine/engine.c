@@ -45,6 +45,7 @@
 
 /* with Redis, an eighth of memory_bytes_max is reserved for batches and buffers outside the arena */
 #define SYNC_MEMORY_SHARE 8
+#define HOOKS_AGAIN_MS 100   /* how often an engine that closes calls a hook again that has returned false */
 #define CLOSING_RETRY_MS 200 /* how soon an engine that closes tries again to reach Redis */
 #define LEAVE_MS 500         /* the longest time that tw_close() waits to report to Redis that it has finished */
 
@@ -456,9 +457,9 @@ static void try_redis_now(tw_engine *engine, int64_t now_ms, int64_t *again_ms) 
     *again_ms = now_ms + CLOSING_RETRY_MS;
 }
 
-static void nap(tw_engine *engine, int64_t now_ms) {
+static void nap(tw_engine *engine) {
     twi_check(twi_turn_is_owned(engine));
-    int64_t next_ms = twi_load_relaxed(&engine->turn.next_ms);
+    int64_t next_ms = twi_load_relaxed(&engine->turn.next_ms), now_ms = twi_clock_mono_ms(&engine->clock);
     if (next_ms > now_ms) twi_turn_nap(engine, next_ms - now_ms < 5 ? (uint32_t)(next_ms - now_ms) : 5);
 }
 
@@ -468,12 +469,10 @@ static void leave_redis(tw_engine *engine, int64_t deadline_ms) {
     twi_check(twi_turn_is_owned(engine));
     const struct twi_driver *driver = engine->here->remote.driver;
     if (engine->here->remote.sync == NULL || driver->leave == NULL) return;
-    int64_t now_ms = twi_clock_mono_ms(&engine->clock);
-    if (deadline_ms > now_ms + LEAVE_MS) deadline_ms = now_ms + LEAVE_MS;
-    while (now_ms < deadline_ms && !driver->leave(engine->here->remote.sync)) {
+    if (deadline_ms > twi_clock_system_ms() + LEAVE_MS) deadline_ms = twi_clock_system_ms() + LEAVE_MS;
+    while (twi_clock_system_ms() < deadline_ms && !driver->leave(engine->here->remote.sync)) {
         twi_turn_run(engine);
-        now_ms = twi_clock_mono_ms(&engine->clock);
-        nap(engine, now_ms);
+        nap(engine);
     }
 }
 
@@ -483,25 +482,27 @@ static void answer_calls(tw_engine *engine) {
     while (twi_queue_run_own(engine, TWI_TURN_ANSWERS)) {}
 }
 
-/* Seals every window, sends all unsent counts, calls the hooks. Returns false if the time did not suffice. */
+/* Seals all windows, sends all counts, calls the hooks. Returns false if the time, by the system's clock, was short. */
 static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
     twi_check(twi_turn_is_owned(engine));
-    int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms, again_ms = INT64_MIN;
+    int64_t now_ms = twi_clock_system_ms(), deadline_ms = now_ms + timeout_ms;
+    int64_t again_ms = INT64_MIN, hooks_ms = INT64_MIN;
     if (engine->here->remote.sync == NULL && !has_hooks(&engine->roster)) return true;
     twi_rollover_begin_end(engine);
     twi_rejected_end_waits(engine->collector.rejected,
                            INT64_MIN); /* what Redis refused a while ago is tried once more */
     for (;;) {
-        try_redis_now(engine, twi_clock_mono_ms(&engine->clock), &again_ms);
+        try_redis_now(engine, now_ms, &again_ms);
+        engine->turn.hooks_again = now_ms >= hooks_ms;
+        if (engine->turn.hooks_again) hooks_ms = now_ms + HOOKS_AGAIN_MS;
         twi_turn_run(engine);
         bool is_over = twi_rollover_is_done(engine) && twi_leases_are_over(engine) && twi_closing_is_over(engine);
         if (is_over && twi_driving_owed(engine) == 0) {
             leave_redis(engine, deadline_ms);
             return true;
         }
-        int64_t now_ms = twi_clock_mono_ms(&engine->clock);
-        if (now_ms >= deadline_ms) break;
-        nap(engine, now_ms);
+        if ((now_ms = twi_clock_system_ms()) >= deadline_ms) break;
+        nap(engine);
     }
     /* The time is over, so the hooks get the counts that are known here. Sealing continues until the values are
      * final. */

@@ -302,8 +302,9 @@ TW_API const char *tw_error_text(void);
 
 /** Stops the engine, flushes within the time, returns leases, runs the last closing hooks
  *  (TW_CLOSED_PARTIAL for windows that are still open) and frees everything. No other call may be
- *  running or follow. The engine is gone after every status except TW_ERR_MODE. If Redis could not
- *  take back the units of a lease in the time, the units stay in that lease (tw_lease_reclaim()).
+ *  running or follow. The time is the system's, also if clock_now_ns is set. The engine is gone
+ *  after every status except TW_ERR_MODE. If Redis could not take back the units of a lease in the
+ *  time, the units stay in that lease (tw_lease_reclaim()).
  *  A shared engine lives as long as a process has it: see Closing before tw_lead().
  *  Returns:
  *    TW_OK

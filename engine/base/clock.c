@@ -68,6 +68,10 @@ void twi_clock_system_monotonic(struct timespec *out) {
     (void)clock_gettime(CLOCK_MONOTONIC, out);
 }
 
+int64_t twi_clock_system_ms(void) {
+    return system_ms(CLOCK_MONOTONIC_COARSE);
+}
+
 int64_t twi_clock_mono_ms(const struct twi_clock *clock) {
     if (clock->hook != NULL) return floor_ms(clock->hook(clock->ctx, TW_CLOCK_MONOTONIC));
     return system_ms(CLOCK_MONOTONIC_COARSE);

@@ -117,6 +117,8 @@ int64_t twi_clock_mono_us(const struct twi_clock *clock); /* it reads the system
 /* Returns the system's monotonic clock, even if there is a hook. For sleeping (event_count.c). */
 struct timespec;
 void twi_clock_system_monotonic(struct timespec *out);
+/* The same, in ms. For the time of tw_close(), which must pass even if the hook's clock does not move. */
+int64_t twi_clock_system_ms(void);
 
 /* Moves engine time in the same way as twi_clock_read(). The owner of the turn calls it at the start of a turn. */
 void twi_clock_refresh(struct twi_clock *clock);

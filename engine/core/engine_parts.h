@@ -208,6 +208,7 @@ struct twi_turn_state {
     /* From when the last candidate hands over to nobody, until a process leads again: leases are returned, and Redis
      * does not count this engine any more (lead.c). */
     _Atomic bool leaves_redis;
+    bool hooks_again; /* while the engine closes: hooks that have returned false are called again in this turn */
     bool hooks_partial;
     uint64_t refused_seen; /* pieces that the arena had refused by the last check */
     bool reclaimed;        /* this turn gave memory back, and there may be more */

@@ -80,8 +80,11 @@ static bool call_hook(struct twi_rollover *rollover, struct twi_generation *gene
     twi_check(twi_load_relaxed(&generation->phase) >= TWI_SEALED);
     tw_engine *engine = rollover->engine;
     if (!twi_generation_has_counted(generation)) return true;
-    /* When the time of tw_close() has ended, a hook that returned false is called a last time. */
-    if (engine->turn.mono_ms < generation->turn.hook_after_ms && !engine->turn.hooks_partial) return false;
+    /* While the engine closes, its loop says when, because the clock of the host may not move. When the time of
+     * tw_close() has ended, a hook that returned false is called a last time. */
+    bool waits = engine->turn.closing ? generation->turn.hook_after_ms != 0 && !engine->turn.hooks_again
+                                      : engine->turn.mono_ms < generation->turn.hook_after_ms;
+    if (waits && !engine->turn.hooks_partial) return false;
     bool is_in_file = (generation->saved & TWI_SAVED_IN_FILE) != 0; /* then the next process reports it as final */
     if (is_in_file || is_before_its_time(rollover, generation)) flags |= TW_CLOSED_PARTIAL;
     if (generation->turn.restore.is_short) flags |= TW_CLOSED_LOCAL;

@@ -150,9 +150,8 @@ static inline tw_engine *stress_open(tw_options *options) {
     return engine;
 }
 
-/* Closes an engine whose clock has stood until now. The clock goes on first: tw_close() and the engine wait by it, such
- * as for the next call of a hook that has returned false. Fails if not everything is settled, or if an expectation of a
- * hook has failed. */
+/* Closes an engine whose clock has stood until now. The clock goes on first, because the engine waits by it. Fails if
+ * not everything is settled, or if an expectation of a hook has failed. */
 static inline void stress_close(tw_engine *engine, struct fake_clock *clock) {
     fake_clock_go(clock);
     assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);

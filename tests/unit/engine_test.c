@@ -1,5 +1,6 @@
 /* engine_test.c -- the life of an engine: opening, turning, closing, forking, and what it says of itself.
  * Covers: engine/engine.c, engine/core/state.h. */
+#include "tests/support/children.h"
 #include "tests/unit/rig.h"
 
 #include <poll.h>
@@ -176,6 +177,39 @@ TEST(a_close_gives_a_hook_that_will_not_have_it_its_time_and_ends) {
     else
         assert_true(test_mono_ms() - begun_ms < 2000);
     assert_true(calls >= 3);
+}
+
+static bool true_at_last(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    (void)family, (void)start_ms, (void)end_ms, (void)flags;
+    return ++*(int *)ctx == 3;
+}
+
+/* Goal: the time of tw_close() passes, and a hook that has returned false is called again, also if the host's clock
+ * stands. Method: a clock that nobody moves; children, which would wait for ever. */
+static void close_with_a_clock_that_stands(bool (*hook)(void *, tw_family *, int64_t, int64_t, uint32_t),
+                                           uint32_t timeout_ms, tw_status want) {
+    pid_t child = child_fork(30);
+    if (child == 0) {
+        int calls = 0;
+        struct rig rig;
+        rig_open(&rig);
+        tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
+        options.on_window_closed = hook;
+        options.closed_ctx = &calls;
+        rig_add(rig_family_of(&rig, &options), "a", 3);
+        int64_t begun_ms = test_mono_ms();
+        tw_status status = tw_close(rig.engine, timeout_ms);
+        int64_t took_ms = test_mono_ms() - begun_ms;
+        bool is_right = status == want && calls >= 3 && calls < 1000;
+        _exit(is_right && (want == TW_OK || took_ms >= timeout_ms - 20) && took_ms < 15000 ? 0 : 1);
+    }
+    child_expect_end(child);
+}
+
+TEST(a_close_ends_although_the_clock_of_the_host_stands) {
+    if (test_misses_wiped_pages()) return;
+    close_with_a_clock_that_stands(never_true, 350, TW_ERR_TIMEOUT);
+    close_with_a_clock_that_stands(true_at_last, 20000, TW_OK);
 }
 
 static void *live_and_exit_late(void *ctx) {
