@@ -19,13 +19,13 @@
 #include <stdalign.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/base/atomic.h"
 #include "engine/base/check.h"
 #include "engine/base/why.h"
+#include "engine/memory/wiped.h"
 #include "extras/limits.h"
 
 #define SLOTS 62u
@@ -416,12 +416,11 @@ static bool gate_make(tw_limits *limits) {
     if (posix_memalign(&pages, limits->gate_bytes, limits->gate_bytes) != 0) return false;
     memset(pages, 0, limits->gate_bytes);
     limits->gate = pages;
-    return madvise(pages, limits->gate_bytes, MADV_WIPEONFORK) == 0;
+    return twi_wiped_on_fork(pages, limits->gate_bytes);
 }
 
 static void limits_drop(tw_limits *limits) {
-    if (limits->gate != NULL)
-        (void)madvise(limits->gate, limits->gate_bytes, MADV_KEEPONFORK); /* the memory goes back to malloc */
+    if (limits->gate != NULL) twi_wiped_forget(limits->gate, limits->gate_bytes); /* the memory goes back to malloc */
     free(limits->gate);
     struct twi_limits_table *table = twi_load_relaxed(&limits->current);
     handles_free(table, 0);

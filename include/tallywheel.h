@@ -1220,8 +1220,8 @@ TW_API tw_status tw_acquire_some(tw_family *family, tw_key key, int64_t n_max, i
                                  int64_t *taken, tw_verdict *verdict);
 
 /** Repeats tw_acquire() until the units are admitted or the time is over. Between two tries the
- *  thread sleeps until retry_after_ms is over, until a tw_refund() in this process, or for 100 ms,
- *  whichever comes first. After TW_PENDING the end of a turn wakes the thread, and a refund does
+ *  thread sleeps until retry_after_ms is over, until a tw_refund() in this process or in one that
+ *  shares the engine, or for 100 ms, whichever comes first. After TW_PENDING the end of a turn wakes the thread, and a refund does
  *  not. Waiting threads have no queue, so a thread that came later may be served first. If n is
  *  above the limit, the denial ends the wait at once. A `final` denial (reported by Redis at most a
  *  second ago) also ends the wait. But if the window ends within the time, the call waits for the
@@ -1416,7 +1416,10 @@ TW_API tw_status tw_lock_release(tw_family *family, tw_key key, const char *toke
  *  the same time, turns and calls return their units in several steps. A denial meanwhile has a
  *  retry_after_ms of some milliseconds.
  *  With Redis it is A WAITING CALL. One script decides for all processes, by Redis's clock.
- *  tw_get() shows reserved units after the next sync. Units that tw_add() or tw_acquire() added to
+ *  tw_get() shows reserved units after the next sync. Expired units return in the first call for
+ *  the key, and without one as soon as they expire, by an engine that has reserved of the key and
+ *  lives: if it was killed, and no other one has, the count in Redis has them until that call.
+ *  Units that tw_add() or tw_acquire() added to
  *  the key count as sold as soon as Redis has them.
  *  Families: counters, soft or strict, of TW_SHAPE_FIXED and TW_REDIS_STRING; not
  *  TW_WINDOW_FROM_FIRST, not TW_ON_FULL_EVICT_IDLE, not `shadow`.

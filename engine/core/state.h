@@ -48,7 +48,7 @@ struct tw_engine {
     struct twi_in_redis in_redis; /* remote.h */
     struct twi_report report;
     struct twi_flushes flushes;
-    struct twi_event_count given_back; /* a refund was made in this process (tw_acquire_wait()) */
+    struct twi_event_count given_back; /* a refund was made in a process that has this engine (tw_acquire_wait()) */
     struct twi_turn_state turn;
 
     struct twi_leader leader; /* of a shared engine */

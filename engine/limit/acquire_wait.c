@@ -1,8 +1,9 @@
 /* acquire_wait.c -- tw_acquire_wait() and its form that answers later repeat tw_acquire() until it is admitted or the
  * time is up. A caller that waits sleeps until `retry_after_ms`, until a local refund, or 100 ms, whichever is first.
- * The sleep is at most 100 ms, because other processes return units, too, and because the clock may be set. A `final`
- * denial ends the wait, because all units are sold, and only a refund could return some before `retry_after_ms`. A
- * `final` that is older than a second does not end the wait, because another process may have refunded since.
+ * The sleep is at most 100 ms, because processes with engines of their own return units, too, and because the clock
+ * may be set. A `final` denial ends the wait, because all units are sold, and only a refund could return some before
+ * `retry_after_ms`. A `final` that is older than a second does not end the wait, because another process may have
+ * refunded since.
  * Always true: the caller is in no section and in no hook while it sleeps. No units are taken in advance. */
 #include "engine/count/lookup.h"
 

@@ -6,6 +6,8 @@
  * pieces were given back meanwhile, they become the run. A thread that finds no piece gathers the runs of all sizes. */
 #include "engine/memory/arena.h"
 
+#include "engine/memory/wiped.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -387,9 +389,10 @@ void *twi_arena_wiped_pages(size_t bytes, size_t shared_bytes) {
     const int kind = MAP_ANONYMOUS | MAP_NORESERVE;
     unsigned char *map = mmap(NULL, bytes + shared_bytes, PROT_NONE, MAP_PRIVATE | kind, -1, 0), *shared = map + bytes;
     if (map == MAP_FAILED) return NULL;
-    if (madvise(map, bytes, MADV_WIPEONFORK) != 0 ||
+    if (!twi_wiped_on_fork(map, bytes) ||
         (shared_bytes != 0 &&
          mmap(shared, shared_bytes, PROT_NONE, MAP_SHARED | MAP_FIXED | kind, -1, 0) == MAP_FAILED)) {
+        twi_wiped_forget(map, bytes);
         munmap(map, bytes + shared_bytes);
         return NULL;
     }
