@@ -1,7 +1,8 @@
 #!/bin/sh
 # instructions.sh PROGRAM [KEYS...] -- how many instructions tw_add() executes for a new key and for a key that is there,
-# tw_add_many() for each key of 32, tw_acquire() by shape of the limit, and adds of one key again and again, counted by
-# callgrind: the same on a busy machine as on a quiet one. PROGRAM: bench/instructions of an optimised build.
+# tw_add_many() for each key of 32, tw_acquire() by shape of the limit, both in an engine that forked processes share, and
+# adds of one key again and again, counted by callgrind: the same on a busy machine as on a quiet one.
+# PROGRAM: bench/instructions of an optimised build.
 # Always true: only these calls and what they call is counted, the caller's loop is not; a wrong answer, a wrong sum or a
 # count of nothing fails.
 set -eu
@@ -33,8 +34,8 @@ measure() {
     file=$work/out.$form.$1.$2.$3.${4:-}
     valgrind --tool=callgrind --toggle-collect="$call" --dump-before=bench_hit_all --callgrind-out-file="$file" \
         "$program" "$form" "$@" >"$work/log" 2>&1 || fail "$(cat "$work/log")"
-    case $call in
-    tw_pin_add) insert=- ;;
+    case $form in
+    pin*) insert=- ;;
     *) insert=$(executed "$file.1" "$1") || fail 'callgrind counted no insert' ;;
     esac
     hits=$((10 * $1))
@@ -78,6 +79,21 @@ for keys; do
         printf '%8s %8s | %14s %6s %12s %6s | %16s %12s\n' "$keys" $shape "$admitted" "$admitted_silent" "$denied" \
             "$denied_silent" "$admitted_sized" "$hit"
     done
+done
+
+echo
+echo 'instructions of one call with a key that is there (29 bytes, local), in an engine of one process and in a shared one'
+printf '%8s | %9s %9s | %10s %9s\n' keys tw_add shared tw_acquire shared
+for keys; do
+    line=
+    for form in add shared acquire acquire_shared; do
+        call=tw_add
+        case $form in acquire*) call=tw_acquire ;; esac
+        measure $call $form "$keys" 0 0
+        line="$line $hit"
+    done
+    # shellcheck disable=SC2086  # four figures
+    printf '%8s | %9s %9s | %10s %9s\n' "$keys" $line
 done
 
 echo

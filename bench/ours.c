@@ -213,6 +213,14 @@ static void leave_pin(void *self) {
 }
 
 /* False: all `count` calls are wrong. */
+#define SETTLE_CALLS 4096
+
+void bench_ours_settle(void *self, const unsigned char *slot) {
+    const struct ours *ours = self;
+    int64_t view;
+    for (int i = 0; i < SETTLE_CALLS; i++) (void)tw_get(ours->family, key_at(slot, ours->stride), &view);
+}
+
 static bool has_pin(struct ours *ours, const unsigned char *slots, size_t count) {
     if (pin != NULL || tw_pin_open(ours->family, key_at(slots, ours->stride), &pin) == TW_OK) return true;
     count_wrong(ours, count);
@@ -442,6 +450,8 @@ static const struct bench_peer pinned_blind = {
 };
 static const struct bench_peer acquiring = {
     .name = "tallywheel", .form = "acquire", .make = make_local, .add = acquire, .total = total};
+static const struct bench_peer acquiring_shared = {
+    .name = "tallywheel", .form = "acquire", .make = make_shared, .add = acquire, .total = total};
 static const struct bench_peer acquiring_async = {
     .name = "tallywheel",
     .form = "acquire async",
@@ -518,6 +528,7 @@ OFFER(bench_ours_many, many)
 OFFER(bench_ours_pinned, pinned)
 OFFER(bench_ours_pinned_blind, pinned_blind)
 OFFER(bench_ours_acquire, acquiring)
+OFFER(bench_ours_acquire_shared, acquiring_shared)
 OFFER(bench_ours_acquire_async, acquiring_async)
 OFFER(bench_ours_acquire_synced, acquiring_synced)
 OFFER(bench_ours_acquire_hard, acquiring_hard)

@@ -72,6 +72,8 @@ const struct bench_peer *bench_ours(void);        /* views wanted, hourly window
 const struct bench_peer *bench_ours_sized(void);  /* the same, with keys_expected */
 const struct bench_peer *bench_ours_shared(void); /* an engine that forked processes share; this process leads */
 const struct bench_peer *bench_ours_blind(void);  /* no view wanted */
+/* So many calls of another kind that the next ones rely on the time that the engine's thread keeps. */
+void bench_ours_settle(void *self, const unsigned char *slot);
 /* A family with Redis: marks and larger records. Redis is away unless `address` names one. */
 const struct bench_peer *bench_ours_synced(void);
 const struct bench_peer *bench_ours_script(void); /* the same, by each way to merge: what it costs */
@@ -86,6 +88,7 @@ const struct bench_peer *bench_ours_acquire_hard(void);    /* from a lease that 
 const struct bench_peer *bench_ours_acquire_async(void);   /* tw_acquire_async of a local family */
 const struct bench_peer *bench_ours_acquire_exactly(void); /* tw_acquire, but never from slices */
 const struct bench_peer *bench_ours_denied(void);          /* the limit is reached: every call is denied */
+const struct bench_peer *bench_ours_acquire_shared(void);  /* in an engine that forked processes share */
 const struct bench_peer *bench_ours_acquire_silent(void);  /* both again without a verdict */
 const struct bench_peer *bench_ours_denied_silent(void);
 const struct bench_peer *bench_ours_acquire_last(void); /* the only unit of a limit of 1, of keys that are new */
