@@ -56,6 +56,7 @@ static void *run_candidate(void *arg) {
             hand_over(engine);
         } else if (!twi_load_acquire(&background->stops)) {
             twi_leader_await(engine);
+            twi_clock_look(&engine->clock); /* the leader may be stopped, and those who called often may not look */
         }
     } while (!twi_load_acquire(&background->stops) && twi_epoch_look_at_users());
     return NULL;
@@ -92,6 +93,7 @@ tw_status tw_process_died(tw_engine *engine) {
     twi_check(engine != NULL);
     if (!engine->life.is_shared)
         return twi_refuse(TW_ERR_MODE, "shared: this engine belongs to one process; no other one shares it");
+    twi_clock_distrust(&engine->clock); /* it may have been the leader, and the last candidate */
     twi_leader_call(engine);
     return TW_OK;
 }

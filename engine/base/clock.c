@@ -13,9 +13,9 @@
  * In every state engine time = max(engine time, min(wall, line)), or max(engine time, line) if the wall was set back.
  * So engine time never follows a leap that has not lasted. Engine time stops for at most 5 s, because the line moves
  * down only to a wall clock that is at most 5 s behind engine time.
- * Always true: `word` only grows, by a compare-and-swap that stores the greater value. All other state only helps
- * this one rule. A thread may stop between its reading of the clocks and its decision. The worst effect is that an
- * observation is delayed or begins again. */
+ * Always true: the time in `word` only grows, by a compare-and-swap that stores the greater value. All other state
+ * only helps this one rule. A thread may stop between its reading of the clocks and its decision. The worst effect is
+ * that an observation is delayed or begins again. */
 #include "engine/base/clock.h"
 
 #include "tallywheel.h"
@@ -118,35 +118,75 @@ static void note_lag(struct twi_clock *clock, int64_t lag_ms) {
     while (lag_ms > most && !twi_cas_relaxed(&clock->lag_max_ms, &most, lag_ms)) continue;
 }
 
-/* ---- the word of engine time, and whether callers read the clocks themselves
- * -------------------------------------- */
+/* ---- the word of engine time, and who relies on it --------------------------------------------------------------- */
 
-static int64_t word_of(int64_t now_ms, int64_t flag) {
-    return now_ms * 2 | flag;
+static int64_t state_of(int64_t word) {
+    return word & TWI_CLOCK_STATE;
+}
+
+static int64_t time_of(int64_t word) {
+    return word >> 2;
+}
+
+static int64_t time_in_word_ms(const struct twi_clock *clock) {
+    return time_of(twi_load_relaxed(&clock->word));
+}
+
+/* Returns how long ago the last refresh was. */
+static int64_t lag_of_ms(const struct twi_clock *clock) {
+    return twi_clock_mono_ms(clock) - twi_load_relaxed(&clock->refreshed_ms);
 }
 
 /* Returns for how long the word was used without a refresh, if the keeper must be blocked. Otherwise returns 0.
  * Both readings are coarse, so the grain of the clocks does not count as lateness. */
 static int64_t late_by_ms(const struct twi_clock *clock, int64_t word, int64_t now_ms) {
-    if ((word & 1) != 0 || now_ms - (word >> 1) <= TWI_CLOCK_REFRESH_MS || keeper.clock == clock) return 0;
-    int64_t lag_ms = twi_clock_mono_ms(clock) - twi_load_relaxed(&clock->refreshed_ms);
+    bool is_used = state_of(word) == TWI_CLOCK_RELIED && keeper.clock != clock;
+    if (!is_used || now_ms - time_of(word) <= TWI_CLOCK_REFRESH_MS) return 0;
+    int64_t lag_ms = lag_of_ms(clock);
     return lag_ms > TWI_CLOCK_REFRESH_MS ? lag_ms : 0;
 }
 
 /* Moves engine time forward to `now_ms`, unless engine time is already there. Returns engine time. A caller that finds
- * the word late sets the flag, too. Relaxed operations are enough, because the word publishes only itself, and all
+ * the word late makes it READ, too. Relaxed operations are enough, because the word publishes only itself, and all
  * changes of one word have one order. So engine time never goes back. This is lock-free: if the exchange fails, another
  * thread has moved the word. */
 static int64_t advance(struct twi_clock *clock, int64_t now_ms) {
     int64_t word = twi_load_relaxed(&clock->word);
-    while ((word >> 1) < now_ms) {
-        int64_t lag_ms = late_by_ms(clock, word, now_ms);
-        if (!twi_cas_relaxed(&clock->word, &word, word_of(now_ms, (word & 1) | (lag_ms != 0)))) continue;
+    while (time_of(word) < now_ms) {
+        int64_t lag_ms = late_by_ms(clock, word, now_ms), state = lag_ms != 0 ? TWI_CLOCK_READ : state_of(word);
+        if (!twi_cas_relaxed(&clock->word, &word, TWI_CLOCK_WORD(now_ms) + state)) continue;
         if (lag_ms != 0) note_lag(clock, lag_ms);
         if (keeper.clock != clock) (void)twi_add_relaxed(&clock->moves, 1);
         return now_ms;
     }
-    return word >> 1;
+    return time_of(word);
+}
+
+void twi_clock_distrust(struct twi_clock *clock) {
+    (void)twi_or_relaxed(&clock->word, TWI_CLOCK_READ);
+}
+
+/* Callers have read the clocks many times since the last refresh. They rely on the word from now on, if that was within
+ * 10 ms. The exchange fails if the keeper or another caller has changed the word since this one looked. The second look
+ * is for a thread that did not run between the first one and the exchange. */
+static void rely(struct twi_clock *clock) {
+    int64_t word = twi_load_relaxed(&clock->word);
+    if (state_of(word) == TWI_CLOCK_ASKED && lag_of_ms(clock) <= TWI_CLOCK_REFRESH_MS)
+        (void)twi_cas_relaxed(&clock->word, &word, word - TWI_CLOCK_ASKED);
+    if (lag_of_ms(clock) > TWI_CLOCK_REFRESH_MS) twi_clock_distrust(clock);
+}
+
+static void count_reading(struct twi_clock *clock) {
+    if (twi_add_relaxed(&clock->readings, 1) == TWI_CLOCK_READINGS - 1) rely(clock);
+}
+
+/* The keeper does not block, and the word is up to date. */
+static void ask(struct twi_clock *clock) {
+    twi_store_relaxed(&clock->readings, 0);
+    int64_t word = twi_load_relaxed(&clock->word);
+    while (state_of(word) != TWI_CLOCK_ASKED &&
+           !twi_cas_relaxed(&clock->word, &word, TWI_CLOCK_WORD(time_of(word)) + TWI_CLOCK_ASKED))
+        continue;
 }
 
 /* ---- leaps ------------------------------------------------------------------------------------------------------- */
@@ -194,7 +234,7 @@ static void agree(struct twi_clock *clock, int64_t offset_seen_ms, int64_t offse
 
 /* Returns true if the wall was set back so far that engine time follows the line instead of waiting for the wall. */
 static bool was_set_back(const struct twi_clock *clock, int64_t drift_ms, int64_t wall) {
-    int64_t ahead_ms = (twi_load_relaxed(&clock->word) >> 1) - wall;
+    int64_t ahead_ms = time_in_word_ms(clock) - wall;
     return drift_ms < -TWI_CLOCK_LEAP_MS || (drift_ms < -NOISE_MS && ahead_ms > TWI_CLOCK_LEAP_MS);
 }
 
@@ -244,19 +284,20 @@ static int64_t read_at(struct twi_clock *clock, int64_t wall, int64_t mono) {
 }
 
 int64_t twi_clock_read(struct twi_clock *clock) {
-    int64_t wall = wall_ms(clock);
-    int64_t now = twi_load_relaxed(&clock->word) >> 1;
+    int64_t wall = wall_ms(clock), word = twi_load_relaxed(&clock->word), now = time_of(word);
     /* Most reads of a coarse clock give a tick that another read has already seen, or a time before that of the last
      * fine reading. Then engine time cannot move, and one reading is enough. A hook is always called for both
      * clocks, as promised, because a test may move only one of them. */
-    if (wall <= now && now - wall <= NOISE_MS && clock->hook == NULL) return now;
-    return read_at(clock, wall, twi_clock_mono_ms(clock));
+    if (wall > now || now - wall > NOISE_MS || clock->hook != NULL)
+        now = read_at(clock, wall, twi_clock_mono_ms(clock));
+    if (state_of(word) == TWI_CLOCK_ASKED) count_reading(clock);
+    return now;
 }
 
 int64_t twi_clock_exact_us(struct twi_clock *clock) {
     if (clock->grain_ms != 0) return twi_clock_read(clock) * 1000;
     int64_t wall_us = fine_us(clock, TW_CLOCK_WALL), wall = floor_by(wall_us, 1000);
-    int64_t ahead = wall - (twi_load_relaxed(&clock->word) >> 1), now;
+    int64_t ahead = wall - time_in_word_ms(clock), now;
     if (ahead >= 0 && ahead <= NOISE_MS && clock->hook == NULL) {
         now = advance(clock, wall); /* no step that requires the other clock */
         return now == wall ? wall_us : now * 1000;
@@ -269,7 +310,7 @@ int64_t twi_clock_exact_us(struct twi_clock *clock) {
 }
 
 void twi_clock_look(struct twi_clock *clock) {
-    if ((twi_load_relaxed(&clock->word) & 1) == 0) (void)twi_clock_read(clock);
+    if (state_of(twi_load_relaxed(&clock->word)) == TWI_CLOCK_RELIED) (void)twi_clock_read(clock);
 }
 
 int64_t twi_clock_drift_ms(struct twi_clock *clock) {
@@ -278,16 +319,14 @@ int64_t twi_clock_drift_ms(struct twi_clock *clock) {
 
 /* ---- the work of the keeper -------------------------------------------------------------------------------------- */
 
-/* If a keeper is not blocked, it clears the flag that any thread has set, because the word is up to date. */
-static void refresh(struct twi_clock *clock, bool clears) {
+static void refresh(struct twi_clock *clock, bool asks) {
     int64_t mono = twi_clock_mono_ms(clock);
     int64_t lag = mono - twi_load_relaxed(&clock->refreshed_ms);
-    bool relied_on = (twi_load_relaxed(&clock->word) & 1) == 0;
+    bool relied_on = state_of(twi_load_relaxed(&clock->word)) == TWI_CLOCK_RELIED;
     (void)read_at(clock, wall_ms(clock), mono);
     twi_store_relaxed(&clock->refreshed_ms, mono);
     if (relied_on) note_lag(clock, lag);
-    if (!relied_on && clears) /* a relaxed operation would be enough, because this one has no partner */
-        (void)twi_and_acqrel(&clock->word, ~INT64_C(1));
+    if (asks && (lag != 0 || !relied_on)) ask(clock); /* the answer is still known if no time has passed */
 }
 
 void twi_clock_refresh(struct twi_clock *clock) {
@@ -304,13 +343,13 @@ void twi_clock_keep(struct twi_clock *clock) {
 void twi_clock_abandon(struct twi_clock *clock) {
     if (!clock->cached) return;
     refresh(clock, false);
-    twi_or_relaxed(&clock->word, 1);
+    twi_clock_distrust(clock);
 }
 
 void twi_clock_away(void) {
     if (keeper.clock == NULL || keeper.away++ != 0) return;
     refresh(keeper.clock, false); /* the lag until here is counted */
-    twi_or_relaxed(&keeper.clock->word, 1);
+    twi_clock_distrust(keeper.clock);
 }
 
 void twi_clock_back(void) {
@@ -350,7 +389,7 @@ void twi_clock_init(struct twi_clock *clock, int64_t (*hook)(void *ctx, int kind
     clock->near_ms = clock->grain_ms == 0 ? TWI_CLOCK_NEAR_MS : INT64_MAX;
     int64_t wall = wall_ms(clock), mono = twi_clock_mono_ms(clock);
     clock->mono_origin_ms = mono;
-    atomic_init(&clock->word, word_of(wall, clock->cached ? 0 : 1));
+    atomic_init(&clock->word, TWI_CLOCK_WORD(wall) + TWI_CLOCK_READ);
     atomic_init(&clock->offset_ms, wall - mono);
     atomic_init(&clock->leap, 0);
     atomic_init(&clock->held_since_ms, 0);
@@ -358,4 +397,5 @@ void twi_clock_init(struct twi_clock *clock, int64_t (*hook)(void *ctx, int kind
     atomic_init(&clock->refreshed_ms, mono);
     atomic_init(&clock->lag_max_ms, 0);
     atomic_init(&clock->moves, 0);
+    atomic_init(&clock->readings, 0);
 }

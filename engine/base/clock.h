@@ -18,23 +18,31 @@
  * suspended machine causes a leap forward, because CLOCK_MONOTONIC stops while the machine sleeps and the wall clock
  * does not. For the first 5 s after waking, engine time continues from its last value. Then it leaps.
  *
- * The hot word contains engine time and one flag, "callers read the clocks". There are three kinds of engine:
- *   cached        own thread, system clock: the background thread keeps the word, and callers only load it.
- *   host-driven   the flag is always set: callers read the coarse system clocks (from the vDSO, without a system call).
- *   with a hook   the flag is always set: each call calls the hook, for WALL and for MONOTONIC.
+ * The hot word contains engine time and who may rely on it:
+ *   RELIED  callers only load the word.
+ *   ASKED   callers read the clocks. After TWI_CLOCK_READINGS of these the next state is RELIED.
+ *   READ    callers read the clocks.
+ * There are three kinds of engine:
+ *   cached        own thread, system clock: the background thread keeps the word.
+ *   host-driven   always READ: callers read the coarse system clocks (from the vDSO, without a system call).
+ *   with a hook   always READ: each call calls the hook, for WALL and for MONOTONIC.
  * The word lags by a refresh, and the coarse clocks lag by a tick, which is some 10 ms together. A decision that could
  * change within such a grain reads the fine clock with twi_clock_exact_us(). This moves the word like every reading.
  *
- * The KEEPER is the thread that refreshes the word of a cached engine, at least every 10 ms. The flag is set whenever
- * callers must not trust the word. There are four cases. New code need not care about them:
+ * The KEEPER is the thread that refreshes the word of a cached engine, at least every 10 ms. Each refresh makes the
+ * word ASKED. So calls that are rare always read the clocks, and need no keeper. Calls that come so often that the
+ * readings would cost time rely on the word until the next refresh, and a call in TWI_CLOCK_LOOK_EVERY looks whether it
+ * is due. The keeper may belong to another process (core/leader.h), and nothing shows the others that one is stopped.
+ * The word becomes READ whenever nobody may rely on it. There are four cases. New code need not care about them:
  *   - The keeper may block, between twi_clock_away() and twi_clock_back(). Two places have these brackets for all other
  *     code: the calls of the host's functions (core/host.c), and the locks (base/lock.c).
  *   - The keeper sleeps for a long time (turn/turn.c), between the same brackets.
  *   - One iteration of its loop lasts for more than 10 ms. twi_clock_tick(), which is called in many places of the
  *     turn, notices this.
- *   - The keeper does not run, because it is starved, stopped or in a page fault. A thread that reads the clocks (for a
- *     denied call, a new key, or one call in TWI_CLOCK_LOOK_EVERY) may find the word more than 10 ms late. It then
- *     moves the word and sets the flag, for all callers. The keeper clears the flag when it runs again.
+ *   - The keeper does not run, because it is starved, stopped, killed or in a page fault. A thread that reads the
+ *     clocks may find the word more than 10 ms late. It then moves the word and makes it READ, for all callers. So does
+ *     a process that waits to lead (lead.c), for those who called often and then stopped to call. The keeper makes the
+ *     word ASKED when it runs again.
  * Threads: any thread may call any function at any time, and never waits. The exceptions are init, which comes
  * first, and round and abandon, which only the keeper and its owner call. No other file reads the system clock. */
 #ifndef TWI_BASE_CLOCK_H
@@ -46,12 +54,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TWI_CLOCK_REFRESH_MS 10   /* the keeper refreshes the word this often; otherwise callers read the clocks */
-#define TWI_CLOCK_LOOK_EVERY 1024 /* one call of a thread in so many looks at the clock; this is a power of two */
+#define TWI_CLOCK_REFRESH_MS 10  /* the keeper refreshes the word this often; otherwise callers read the clocks */
+#define TWI_CLOCK_LOOK_EVERY 256 /* one call of a thread in so many looks at the clock; this is a power of two */
+#define TWI_CLOCK_READINGS 1024  /* after so many readings since the last refresh, callers rely on the word */
 /* Two refreshes. An event that is due within so many ms of the time that a caller knows may already be due. */
 #define TWI_CLOCK_NEAR_MS (2 * TWI_CLOCK_REFRESH_MS)
 #define TWI_CLOCK_LEAP_MS 5000  /* a step of more than this, compared with the monotonic clock, is a leap ... */
 #define TWI_CLOCK_STAND_MS 5000 /* ... and engine time follows it when it has lasted for this long */
+
+/* The word: engine time in ms, times four, plus its state. */
+#define TWI_CLOCK_WORD(ms) ((ms)*4)
+#define TWI_CLOCK_STATE INT64_C(3)
+#define TWI_CLOCK_RELIED INT64_C(0)
+#define TWI_CLOCK_ASKED INT64_C(2)
+#define TWI_CLOCK_READ INT64_C(3)
 
 struct twi_clock {
     /* twi_clock_init() sets the fields below; then all threads read them. */
@@ -62,7 +78,7 @@ struct twi_clock {
     int64_t grain_ms;       /* by how much twi_clock_exact_us() may lag: 0, or a tick if the fine clock is slow */
     int64_t near_ms;        /* TWI_CLOCK_NEAR_MS; INT64_MAX with a grain: every denial may be due */
 
-    _Alignas(TWI_LINE_BYTES) _Atomic int64_t word; /* engine time in ms, times two, plus the flag; only ever grows */
+    _Alignas(TWI_LINE_BYTES) _Atomic int64_t word; /* its time only ever grows */
 
     /* Any thread that sees the clocks drift apart writes these fields, which is rare. */
     _Alignas(TWI_LINE_BYTES) _Atomic int64_t offset_ms; /* the line: wall clock minus monotonic clock */
@@ -74,6 +90,7 @@ struct twi_clock {
     _Atomic int64_t lag_max_ms;                            /* any thread writes it */
     /* how often callers have moved the word; this shows the keeper whether there are calls */
     _Atomic uint32_t moves;
+    _Atomic uint32_t readings; /* since the last refresh, while the word is ASKED */
 };
 
 /* `hook` may be NULL. `cached` means that callers load the word and a background thread refreshes it. With a hook it
@@ -85,20 +102,22 @@ int64_t twi_clock_read(struct twi_clock *clock);
 /* One call in TWI_CLOCK_LOOK_EVERY calls this function. If no thread has refreshed the word, all callers read the
  * clocks from then on, until the keeper runs again. */
 void twi_clock_look(struct twi_clock *clock);
+/* From now on callers read the clocks, until the keeper runs again. Follows no pointer. */
+void twi_clock_distrust(struct twi_clock *clock);
 
 /* Returns engine time if the word alone gives it, and if it is not before 1970. Otherwise returns a moment that is
- * in no window which begins in 1970 or later. If the flag is set, the result is negative, because the flag becomes
- * the sign. Without the flag, a moment before 1970 becomes a moment after all calendars. */
+ * in no window which begins in 1970 or later. If callers read the clocks, the result is negative, because the upper bit
+ * of the state becomes the sign. If they do not, a moment before 1970 becomes a moment after all calendars. */
 TWI_INLINE int64_t twi_clock_peek_ms(const struct twi_clock *clock) {
     uint64_t word = (uint64_t)twi_load_relaxed(&clock->word);
-    return (int64_t)(word >> 1 | word << 63);
+    return (int64_t)(word >> 2 | word << 62);
 }
 
 /* Returns engine time in Unix milliseconds. Hot. It is relaxed, because the word publishes only itself, and the
  * coherence of one word is enough to make sure that time never goes back. */
 TWI_INLINE int64_t twi_clock_now_ms(struct twi_clock *clock) {
     int64_t word = twi_load_relaxed(&clock->word);
-    return twi_likely((word & 1) == 0) ? word >> 1 : twi_clock_read(clock);
+    return twi_likely((word & TWI_CLOCK_STATE) == TWI_CLOCK_RELIED) ? word >> 2 : twi_clock_read(clock);
 }
 
 /* Returns engine time in microseconds since 1970. It reads the hook, or the system's fine clock if that needs no system

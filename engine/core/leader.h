@@ -2,16 +2,16 @@
  *
  * The thread that leads has a robust mutex in shared memory. So the kernel frees it when that thread ends, however it
  * ends, and the next candidate that tries it finds that out. A candidate is a process that called tw_lead(). It tries
- * once a second, and at once after twi_leader_call(). In a host-driven engine the thread that took the mutex leads, and
- * no other thread makes turns. Otherwise it is the background thread of the process, and any thread of that process may
- * take the turn.
+ * twice a second, and at once after twi_leader_call(). In a host-driven engine the thread that took the mutex leads,
+ * and no other thread makes turns. Otherwise it is the background thread of the process, and any thread of that process
+ * may take the turn.
  * Always true: a process that does not lead never owns the turn. A private engine has none of this. */
 #ifndef TWI_CORE_LEADER_H
 #define TWI_CORE_LEADER_H
 
 #include "engine/core/state.h"
 
-#define TWI_LEADER_LOOK_MS 1000 /* how often candidates try, and the leader looks for processes that have ended */
+#define TWI_LEADER_LOOK_MS 500 /* how often candidates try, and look whether somebody keeps the time */
 
 /* For the process that opens the engine. */
 void twi_leader_make(tw_engine *engine);

@@ -46,14 +46,20 @@ TWI_INLINE void twi_call_end(const struct twi_call *call) {
     twi_section_leave(call->self);
 }
 /* Checks whether a thread keeps the clock. Returns TW_OK if so. */
-TWI_COLD tw_status twi_call_look(tw_engine *engine);
+TWI_COLD tw_status twi_call_look(tw_engine *engine, int64_t calls);
 /* Called at the end of a fast call. `calls` is a count that it has raised. One in so many calls looks at the clock. */
 TWI_INLINE tw_status twi_call_over(tw_engine *engine, int64_t calls) {
-    return twi_likely((calls & (TWI_CLOCK_LOOK_EVERY - 1)) != 0) ? TW_OK : twi_call_look(engine);
+    return twi_likely((calls & (TWI_CLOCK_LOOK_EVERY - 1)) != 0) ? TW_OK : twi_call_look(engine, calls);
 }
 /* Does the same in calls that raise no count. */
 TWI_INLINE void twi_call_looks(tw_engine *engine, struct twi_thread *self) {
     (void)twi_call_over(engine, ++self->looks);
+}
+/* The same for n calls at once. */
+TWI_INLINE void twi_call_looks_for(tw_engine *engine, struct twi_thread *self, uint32_t n) {
+    uint32_t before = self->looks, rest = TWI_CLOCK_LOOK_EVERY - before % TWI_CLOCK_LOOK_EVERY;
+    self->looks += n;
+    if (n >= rest) (void)twi_call_look(engine, before + rest);
 }
 /* Reads the clock, and checks that the engine is open. Called before each decision about windows. */
 TWI_INLINE tw_status twi_call_now(struct twi_call *call) {

@@ -93,7 +93,7 @@ static __attribute__((noinline)) tw_status add_to(tw_pin *pin, int64_t delta, in
     else if ((meta & TWI_META_STRIPED) == 0)
         twi_contention_detect(engine, pin->generation, cell, counted.local - delta, delta, count, self);
     twi_section_leave(self);
-    return TW_OK;
+    return twi_call_over(engine, count);
 anew:
     twi_dirty_end(self);
     twi_section_leave(self);
@@ -102,12 +102,12 @@ anew:
 
 /* Called after a plain add without a view has counted. Samples whether other threads have added since. The caller is
  * inside a section, short or not, and this function leaves the section. */
-static TWI_COLD tw_status sample(const tw_pin *pin, int64_t before, int64_t delta) {
+static TWI_COLD tw_status sample(const tw_pin *pin, int64_t before, int64_t delta, int64_t count) {
     struct twi_thread *self = twi_thread_self;
     self->depth++; /* the called functions enter their own sections */
     twi_contention_detect_add(pin->family->engine, pin->generation, pin->cell, before, delta, self);
     twi_section_leave(self);
-    return TW_OK;
+    return twi_call_over(pin->family->engine, count);
 }
 
 /* In the plain case, a family without Redis, the code calls no function. */
@@ -135,7 +135,7 @@ tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view) {
     if (view != NULL)
         *view = twi_word_value(before) + delta;
     else if (twi_unlikely(cell == self->sampled) || twi_unlikely((count & (TWI_CONTENTION_EVERY - 1)) == 0))
-        return sample(pin, twi_word_value(before), delta);
+        return sample(pin, twi_word_value(before), delta, count);
     twi_section_leave_short(self, outermost);
     return twi_call_over(engine, count);
 }

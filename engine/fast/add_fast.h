@@ -145,16 +145,17 @@ TWI_INLINE void hot_leave(struct twi_thread *self, enum hot_section section) {
     if (section == HOT_OUTSIDE) twi_section_leave_first(self);
 }
 
-/* Ends an add in the same way as twi_call_over(). One add in so many looks at the clock. Then its thread checks
- * whether its next adds go to the same counter (repeat_fast.h). */
+/* Ends an add in the same way as twi_call_over(). One add in so many looks at the clock. After some of these looks the
+ * thread checks whether its next adds go to the same counter (repeat_fast.h). */
 #define HOT_REPEATS_BEGIN 5u
-static TWI_COLD tw_status hot_look(tw_engine *engine) {
+#define HOT_REPEATS_EVERY 1024
+static TWI_COLD tw_status hot_look(tw_engine *engine, int64_t calls) {
     struct twi_thread *self = twi_thread_self;
-    if (self->repeats == 0) self->repeats = HOT_REPEATS_BEGIN;
-    return twi_call_look(engine);
+    if ((calls & (HOT_REPEATS_EVERY - 1)) == 0 && self->repeats == 0) self->repeats = HOT_REPEATS_BEGIN;
+    return twi_call_look(engine, calls);
 }
 TWI_INLINE tw_status hot_over(tw_engine *engine, int64_t calls) {
-    return twi_likely((calls & (TWI_CLOCK_LOOK_EVERY - 1)) != 0) ? TW_OK : hot_look(engine);
+    return twi_likely((calls & (TWI_CLOCK_LOOK_EVERY - 1)) != 0) ? TW_OK : hot_look(engine, calls);
 }
 
 #endif
@@ -206,9 +207,9 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(striped)(tw_key key, int6
         return twi_add_slow(family, key, delta, view);
     }
     if (view != NULL) *view = twi_view_of(cell, meta, counted.local);
-    twi_count_increments(family->engine, self, 1);
+    int64_t calls = twi_count_increments(family->engine, self, 1);
     twi_section_leave(self);
-    return TW_OK;
+    return twi_call_over(family->engine, calls);
 }
 
 /* Adds to a cell of any kind. The caller is inside a section, and this function leaves it. */
@@ -251,10 +252,10 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(insert_anywhere)(struct t
         twi_section_leave(self);
         return twi_add_hashed(family, key, delta, view, hash);
     }
-    twi_count_increments(family->engine, self, 1);
+    int64_t calls = twi_count_increments(family->engine, self, 1);
     twi_section_leave(self);
     if (view != NULL) *view = seen;
-    return TW_OK;
+    return twi_call_over(family->engine, calls);
 }
 
 /* Inserts a key that is not in this window, at the place where its look-up ended, if that is possible. The caller is
@@ -271,10 +272,10 @@ TWI_INLINE tw_status TWI_HOT_OWN(insert)(struct twi_insert insert, int64_t *view
                                             insert.vacancy.made);
     if (TWI_HOT_SYNCED) twi_dirty_mark(family->engine, generation, cell, twi_load_relaxed(&cell->meta));
     int64_t seen = TWI_HOT_OWN(view)(cell, insert.first_delta, 0);
-    twi_count_increments(family->engine, insert.self, 1);
+    int64_t calls = twi_count_increments(family->engine, insert.self, 1);
     twi_section_leave(insert.self);
     if (view != NULL) *view = seen;
-    return TW_OK;
+    return twi_call_over(family->engine, calls);
 }
 
 /* For any key. The caller is inside a section, which this function leaves, and in a window that contained the
@@ -329,9 +330,10 @@ static TWI_COLD tw_status TWI_HOT_OWN(at_edge)(struct twi_generation *generation
     if (TWI_HOT_SYNCED && (before & TWI_DIRTY) == 0)
         twi_dirty_mark(generation->family->engine, generation, cell, twi_load_relaxed(&cell->meta));
     if (view != NULL) *view = TWI_HOT_OWN(view)(cell, delta, before);
-    twi_count_increments(generation->family->engine, self, 1);
+    tw_engine *engine = generation->family->engine;
+    int64_t calls = twi_count_increments(engine, self, 1);
     twi_section_leave(self);
-    return TW_OK;
+    return twi_call_over(engine, calls);
 }
 /* Called if the window was sealed meanwhile, so the add has not counted. The caller is inside a section, and this
  * function leaves it. */

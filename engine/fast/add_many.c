@@ -146,7 +146,7 @@ static tw_status add_all(struct many *many, size_t count) {
                   (many->unix_ms == NULL || many->family->kind.has_starts);
     while (stages && count - done >= GROUP_MIN) {
         size_t group = count - done < GROUP ? count - done : GROUP;
-        twi_call_looks(many->engine, self);
+        twi_call_looks_for(many->engine, self, (uint32_t)group);
         if (!add_hot_group(many, done, group)) add_group(many, self, done, group);
         done += group;
     }

@@ -872,9 +872,9 @@ static const struct operation operations[] = {
 static void hold_time(struct model *model, bool held) {
     _Atomic int64_t *word = &model->engine->clock.word;
     if (held && model->holds_time)
-        (void)twi_and_acqrel(word, ~INT64_C(1));
+        (void)twi_and_acqrel(word, ~TWI_CLOCK_STATE);
     else
-        (void)twi_or_relaxed(word, 1);
+        (void)twi_or_relaxed(word, TWI_CLOCK_READ);
 }
 
 static void step(struct model *model) {

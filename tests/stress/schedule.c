@@ -526,7 +526,7 @@ TEST(a_window_found_as_current_after_it_was_unlinked_keeps_its_memory) {
 static void check_reopened_window(bool written, const char *adder_stops_at, bool many) {
     struct rig rig;
     rig_open(&rig, false);
-    if (written) (void)twi_and_acqrel(&rig.engine->clock.word, ~INT64_C(1));
+    if (written) (void)twi_and_acqrel(&rig.engine->clock.word, ~TWI_CLOCK_STATE);
     for (int i = 0; i < 2; i++) rig_add(&rig, 1, 2);
     int64_t start_ms = START_MS + TW_SECOND, view;
     fake_clock_advance_ms(&rig.clock, TW_SECOND);
@@ -580,7 +580,7 @@ TEST(a_short_section_keeps_the_memory_of_its_window) {
     for (int by = 0; by < BY_ALL; by++) {
         struct rig rig;
         rig_open(&rig, false);
-        (void)twi_and_acqrel(&rig.engine->clock.word, ~INT64_C(1));
+        (void)twi_and_acqrel(&rig.engine->clock.word, ~TWI_CLOCK_STATE);
         for (int i = 0; i < 2; i++) rig_add(&rig, 1, 2);
         struct job job = {.errand.stop_at = by == BY_PIN        ? "pin_time_read_not_added"
                                             : by == BY_REPEATED ? "repeat_time_read_not_added"
@@ -613,7 +613,7 @@ TEST(a_short_section_keeps_the_memory_of_its_window) {
 TEST(units_are_not_taken_of_a_counter_that_was_frozen_since) {
     struct rig rig;
     rig_open(&rig, false);
-    (void)twi_and_acqrel(&rig.engine->clock.word, ~INT64_C(1));
+    (void)twi_and_acqrel(&rig.engine->clock.word, ~TWI_CLOCK_STATE);
     for (int i = 0; i < 2; i++) rig_add(&rig, 1, 2);
     struct job job = {
         .errand.stop_at = "limit_cell_found_not_read", .family = rig.family, .key = 1, .delta = 7, .by = BY_ACQUIRE};

@@ -132,7 +132,7 @@ static inline bool tally_count(void *ctx, const tw_count *count) {
 /* Whether callers find the time written down, as in an engine on the system's clock. Then they take the shortest paths
  * (add_fast.h), also over the ends of windows. Drawn by the seed. */
 static inline void stress_write_time(tw_engine *engine) {
-    if (test_seed() / 2 % 2 != 0) (void)twi_and_acqrel(&engine->clock.word, ~INT64_C(1));
+    if (test_seed() / 2 % 2 != 0) (void)twi_and_acqrel(&engine->clock.word, ~TWI_CLOCK_STATE);
 }
 /* Time passes, and is written down. */
 static inline void stress_pass(struct fake_clock *clock, tw_engine *engine, int64_t ms) {

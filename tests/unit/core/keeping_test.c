@@ -76,7 +76,7 @@ TEST(an_engine_that_nobody_calls_rests) {
 static tw_engine *starved_engine(void) {
     tw_engine *engine = own_engine();
     twi_turn_stop_thread(engine);
-    (void)twi_and_acqrel(&engine->clock.word, ~INT64_C(1));
+    (void)twi_and_acqrel(&engine->clock.word, ~TWI_CLOCK_STATE);
     return engine;
 }
 
@@ -89,8 +89,8 @@ TEST(nobody_is_denied_by_a_window_that_is_over) {
     for (int window = 0; window < 2; window++) {
         while (tw_acquire(family, tw_str("user"), 1, LIMIT, &verdict) == TW_OK) continue;
         int64_t start_ms = verdict.window_start_ms;
-        test_sleep_ms(WINDOW_MS + 20);                          /* the window ends */
-        (void)twi_and_acqrel(&engine->clock.word, ~INT64_C(1)); /* callers rely on it again */
+        test_sleep_ms(WINDOW_MS + 20);                               /* the window ends */
+        (void)twi_and_acqrel(&engine->clock.word, ~TWI_CLOCK_STATE); /* callers rely on it again */
         int64_t from_ms = wall_ms();
         assert_status(tw_acquire(family, tw_str("user"), 1, LIMIT, &verdict), TW_OK);
         assert_true(verdict.window_start_ms > start_ms);
@@ -105,7 +105,7 @@ TEST(a_new_key_begins_in_the_window_that_is_open) {
     tw_family *family = family_of(engine, "f");
     assert_status(tw_acquire(family, tw_str("user"), 1, LIMIT, NULL), TW_OK);
     test_sleep_ms(2 * WINDOW_MS);
-    (void)twi_and_acqrel(&engine->clock.word, ~INT64_C(1));
+    (void)twi_and_acqrel(&engine->clock.word, ~TWI_CLOCK_STATE);
     tw_verdict verdict;
     int64_t from_ms = wall_ms();
     assert_status(tw_acquire(family, tw_str("another"), 1, LIMIT, &verdict), TW_OK);
@@ -113,18 +113,22 @@ TEST(a_new_key_begins_in_the_window_that_is_open) {
     assert_status(tw_close(engine, 1000), TW_OK);
 }
 
-enum call { ADD, ADD_WITH_VIEW, ACQUIRE, GET, PIN, DISTINCT, ADD_MANY, CALLS };
+enum call { ADD, ADD_WITH_VIEW, ADD_NEW, ACQUIRE, GET, PIN, PIN_BLIND, DISTINCT, ADD_MANY, CALLS };
 
 static void call_by(enum call call, tw_family *family, tw_pin *pin) {
     static const tw_key many[8] = {{"a", 1}, {"a", 1}, {"a", 1}, {"a", 1}, {"a", 1}, {"a", 1}, {"a", 1}, {"a", 1}};
+    static uint32_t number;
     int64_t view;
     tw_status status = TW_OK;
+    number++;
     switch (call) {
     case ADD: status = tw_add(family, tw_str("a"), 1, NULL); break;
     case ADD_WITH_VIEW: status = tw_add(family, tw_str("a"), 1, &view); break;
+    case ADD_NEW: status = tw_add(family, tw_bytes(&number, sizeof number), 1, &view); break;
     case ACQUIRE: status = tw_acquire(family, tw_str("a"), 1, INT64_C(1) << 40, NULL); break;
     case GET: status = tw_get(family, tw_str("a"), &view); break;
     case PIN: status = tw_pin_add(pin, 1, &view); break;
+    case PIN_BLIND: status = tw_pin_add(pin, 1, NULL); break;
     case DISTINCT: status = tw_distinct_add(family, tw_str("a"), tw_str("x"), NULL); break;
     case ADD_MANY: status = tw_add_many(family, many, NULL, 8, NULL, NULL); break;
     default: fail();
@@ -145,10 +149,10 @@ TEST(calls_of_every_kind_find_out) {
         options.kind = call == DISTINCT ? TW_KIND_DISTINCT : TW_KIND_COUNTER;
         assert_status(tw_family_open(engine, &options, &family), TW_OK);
         tw_pin *pin = NULL;
-        if (call == PIN) assert_status(tw_pin_open(family, tw_str("a"), &pin), TW_OK);
+        if (call == PIN || call == PIN_BLIND) assert_status(tw_pin_open(family, tw_str("a"), &pin), TW_OK);
         call_by(call, family, pin);
         twi_turn_stop_thread(engine);
-        (void)twi_and_acqrel(&engine->clock.word, ~INT64_C(1));
+        (void)twi_and_acqrel(&engine->clock.word, ~TWI_CLOCK_STATE);
         test_sleep_ms(50);
         for (uint32_t i = 0; i < 2 * TWI_CLOCK_LOOK_EVERY && !callers_read(engine); i++) call_by(call, family, pin);
         if (!callers_read(engine)) fail_msg("calls of kind %d did not look", (int)call);

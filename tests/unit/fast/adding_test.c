@@ -137,7 +137,8 @@ static void hold_time(bool held) {
     struct twi_clock *clock = &rig.engine->clock;
     int64_t now_ms = rig_now(&rig);
     assert_i64_equal(twi_clock_now_ms(clock), now_ms);
-    twi_store_relaxed(&clock->word, now_ms * 2 + !(held && way != LOOKUP));
+    twi_store_relaxed(&clock->word,
+                      TWI_CLOCK_WORD(now_ms) + (held && way != LOOKUP ? TWI_CLOCK_RELIED : TWI_CLOCK_READ));
 }
 
 /* A few adds: one after the other, or as a group. */

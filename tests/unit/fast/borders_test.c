@@ -28,7 +28,7 @@ static void make_borders(void) {
 }
 
 static void hold_time(void) {
-    twi_store_relaxed(&rig.engine->clock.word, rig_now(&rig) * 2);
+    twi_store_relaxed(&rig.engine->clock.word, TWI_CLOCK_WORD(rig_now(&rig)));
 }
 
 /* Each call adds one to the key. Returns how many there were. */

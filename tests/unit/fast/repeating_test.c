@@ -12,12 +12,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MANY (3 * TWI_CLOCK_LOOK_EVERY) /* adds after which a thread repeats */
+#define MANY (3 * 1024) /* adds after which a thread repeats */
 
 static struct rig rig;
 
 static void hold_time(void) {
-    twi_store_relaxed(&rig.engine->clock.word, rig_now(&rig) * 2);
+    twi_store_relaxed(&rig.engine->clock.word, TWI_CLOCK_WORD(rig_now(&rig)));
 }
 
 static tw_family *family_of(const char *name) {
@@ -82,7 +82,7 @@ TEST(repeated_adds_count_as_all_others) {
 RIG_TEST(a_thread_stops_watching) {
     tw_family *family = family_of("f");
     uint32_t watched = 0;
-    for (uint32_t i = 0; i < 8 * TWI_CLOCK_LOOK_EVERY; i++) {
+    for (uint32_t i = 0; i < 8 * 1024; i++) {
         uint32_t number = i % 100;
         (void)add(family, tw_bytes(&number, sizeof number), 1);
         watched += twi_thread_self->repeats != 0;
