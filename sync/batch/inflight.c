@@ -57,6 +57,22 @@ void twi_inflight_settle(struct twi_batch *batch) {
     twi_store_release(&batch->place->state, TWI_INFLIGHT_SETTLING);
 }
 
+/* If this process ends before the number is written, an item is noted twice. Then more units count as uncertain if that
+ * store is back, and none is sent twice. */
+void twi_inflight_note_adrift(struct twi_inflight *place) {
+    uint32_t state = twi_load_relaxed(&place->state);
+    if (state == TWI_INFLIGHT_SENT) {
+        twi_store_relaxed(&place->settled, 0);
+        twi_store_release(&place->state, TWI_INFLIGHT_ADRIFT);
+    } else if (state != TWI_INFLIGHT_ADRIFT) {
+        return; /* settled: by its outcome, or because all are noted and were given back */
+    }
+    for (uint32_t i = twi_load_relaxed(&place->settled); i < place->batch.item_count; i++) {
+        twi_port_adrift(&place->items[i]);
+        twi_store_release(&place->settled, i + 1); /* after the note */
+    }
+}
+
 void twi_inflight_next(struct twi_batch *batch, uint32_t item) {
     if (batch->place) note_next(batch->place, item);
 }

@@ -3,7 +3,8 @@
  * what became of each, as it does after a lost connection.
  *
  *   free ─before the first byte is sent▶ sent ─Redis has answered, its outcomes are noted▶ settling ─all settled▶ free
- *                                            └─the next process cannot send it again▶ giving up ─all given up─▶┘
+ *                                            ├─the next process cannot send it again▶ giving up ─all given up─▶┤
+ *                                            └─it went to a store that was left▶ adrift ─all are noted as that─▶┘
  * A process may end after any instruction. So the words are written in an order in which each state is complete, and
  * while a batch is settled, it is noted which item is next.
  * Always true: a batch that was sent, and has an unsettled item, is in one place. A batch of an engine that is not
@@ -35,7 +36,7 @@ struct twi_inflight {
     unsigned char outcomes[TWI_BATCH_ITEMS_MAX];
     char bytes[TWI_INFLIGHT_BYTES]; /* keys, then args */
 };
-enum { TWI_INFLIGHT_FREE, TWI_INFLIGHT_SENT, TWI_INFLIGHT_SETTLING, TWI_INFLIGHT_GIVING_UP };
+enum { TWI_INFLIGHT_FREE, TWI_INFLIGHT_SENT, TWI_INFLIGHT_SETTLING, TWI_INFLIGHT_GIVING_UP, TWI_INFLIGHT_ADRIFT };
 
 /* Notes a batch that is sent next. Does nothing if it is noted, or if `places` is NULL. Returns false if no place is
  * free. Then it must not be sent. */
@@ -47,6 +48,8 @@ void twi_inflight_outcome_of_all(struct twi_batch *batch, enum twi_inflight_outc
 void twi_inflight_settle(struct twi_batch *batch);
 /* This item is settled next; the number of all items means that none is left. */
 void twi_inflight_next(struct twi_batch *batch, uint32_t item);
+/* Notes that the store which the engine leaves may have the items that are not noted yet (twi_port_adrift()). */
+void twi_inflight_note_adrift(struct twi_inflight *place);
 /* Gives the place back, because all items are settled, or because no copy of it can be applied any more. */
 void twi_inflight_forget(struct twi_batch *batch);
 void twi_inflight_free(struct twi_inflight *place);

@@ -13,12 +13,17 @@ struct twi_inflight *twi_estate_places(struct twi_estate *estate) {
 
 /* ---- leaving ----------------------------------------------------------------------------------------------------- */
 
-void twi_estate_save(struct twi_sync *sync, const struct twi_store *store) {
-    struct twi_estate *estate = sync->sharing.estate;
-    if (!estate) return;
+static struct twi_estate_head *current_head(struct twi_estate *estate) {
+    uint32_t current = twi_load_relaxed(&estate->current);
+    return current != 0 ? &estate->heads[current - 1] : NULL;
+}
+
+static struct twi_estate_head *other_head(struct twi_estate *estate) {
+    return &estate->heads[twi_load_relaxed(&estate->current) == 1];
+}
+
+static void fill(struct twi_estate_head *head, const struct twi_sync *sync, const struct twi_store *store) {
     const struct twi_ledger *ledger = &store->ledger;
-    uint32_t next = twi_load_relaxed(&estate->current) == 1 ? 2 : 1;
-    struct twi_estate_head *head = &estate->heads[next - 1];
     memcpy(head->identity.name, ledger->name, sizeof head->identity.name);
     memcpy(head->identity.marker, ledger->marker, sizeof head->identity.marker);
     head->identity.name_size = ledger->name_size;
@@ -29,7 +34,52 @@ void twi_estate_save(struct twi_sync *sync, const struct twi_store *store) {
     head->known = store->known;
     head->assumed = store->assumed;
     head->lives = sync->lives;
-    twi_store_release(&estate->current, next); /* after the head: the order within this process counts */
+}
+
+/* The head is whole. The order within this process counts. */
+static void publish(struct twi_estate *estate, struct twi_estate_head *head, uint32_t step) {
+    twi_store_relaxed(&head->step, step);
+    twi_store_release(&estate->current, (uint32_t)(head - estate->heads) + 1);
+}
+
+void twi_estate_save(struct twi_sync *sync, const struct twi_store *store) {
+    struct twi_estate *estate = sync->sharing.estate;
+    if (!estate) return;
+    const struct twi_estate_head *before = current_head(estate);
+    bool was_reported = before == NULL || twi_load_relaxed(&before->step) == TWI_ESTATE_SETTLED;
+    fill(other_head(estate), sync, store);
+    publish(estate, other_head(estate), was_reported ? TWI_ESTATE_SETTLED : TWI_ESTATE_REPORTS);
+}
+
+/* These are the values that begin_instance(), end_opening() and the functions after them give the store
+ * (turn/instance.c). */
+void twi_estate_intend(struct twi_sync *sync, const struct twi_store *store, const struct twi_reply_head *reply,
+                       int64_t now_ms) {
+    struct twi_estate *estate = sync->sharing.estate;
+    if (!estate) return;
+    struct twi_estate_head *head = other_head(estate);
+    fill(head, sync, store);
+    head->identity = store->candidate;
+    head->acked = head->plus_sum = head->minus_sum = 0;
+    head->formers.has_any = false;
+    memcpy(head->formers.names[head->formers.next++ % TWI_FORMERS], store->ledger.name, sizeof store->ledger.name);
+    head->marker_known = reply->marker != NULL && reply->marker_size < sizeof head->identity.marker;
+    if (head->marker_known) {
+        memcpy(head->identity.marker, reply->marker, reply->marker_size + 1);
+        memcpy(head->known.markers[head->known.next++ % TWI_STORES_KNOWN], reply->marker, reply->marker_size + 1);
+    }
+    head->assumed.is_open = true;
+    head->assumed.is_joined = false;
+    head->assumed.life = sync->lives;
+    head->assumed.unknown_since_ms = 0;
+    head->assumed.written_ms = head->assumed.entered_ms = now_ms;
+    head->assumed.entered_redis_ms = reply->redis_ms;
+    publish(estate, head, TWI_ESTATE_RESTORES);
+}
+
+void twi_estate_has_reported(struct twi_sync *sync) {
+    struct twi_estate_head *head = sync->sharing.estate ? current_head(sync->sharing.estate) : NULL;
+    if (head && twi_load_relaxed(&head->step) == TWI_ESTATE_REPORTS) twi_store_relaxed(&head->step, TWI_ESTATE_SETTLED);
 }
 
 /* ---- inheriting -------------------------------------------------------------------------------------------------- */
@@ -98,17 +148,44 @@ static void take_places(struct twi_sync *sync, struct twi_store *store) {
     }
 }
 
+/* What was in flight went to the store that was left, and is unsent again. */
+static void note_places_adrift(struct twi_estate *estate) {
+    for (uint32_t i = 0; i < TWI_INFLIGHT_PLACES; i++) {
+        if (twi_load_relaxed(&estate->places[i].state) == TWI_INFLIGHT_FREE) continue;
+        twi_inflight_note_adrift(&estate->places[i]);
+        twi_inflight_free(&estate->places[i]);
+    }
+}
+
+/* The process before may have ended in the middle of a restoration, or before it reported that. */
+static void finish_restoration(struct twi_sync *sync, struct twi_store *store, uint32_t step) {
+    if (step == TWI_ESTATE_SETTLED) return;
+    if (step == TWI_ESTATE_RESTORES) {
+        uint64_t lost = twi_port_restore(sync->engine, store->index);
+        twi_port_count(sync->engine, rollbacks, 1);
+        twi_port_count(sync->engine, lost, (int64_t)lost);
+        twi_estate_save(sync, store);
+    }
+    twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_ROLLBACK,
+                 "Redis was wiped, and the process that led ended while it restored it; what the counters hold is sent "
+                 "again");
+    twi_estate_has_reported(sync);
+}
+
 void twi_estate_inherit(struct twi_sync *sync, struct twi_store *store) {
     struct twi_estate *estate = sync->sharing.estate;
     twi_check(store->ledger.head == NULL && store->ledger.name_size == 0);
-    uint32_t current = twi_load_relaxed(&estate->current);
+    const struct twi_estate_head *head = current_head(estate);
+    uint32_t step = head ? twi_load_relaxed(&head->step) : TWI_ESTATE_SETTLED;
     sync->serials = estate->serials;
     for (uint32_t i = 0; i < TWI_INFLIGHT_PLACES; i++) twi_inflight_undo(&estate->places[i]);
+    if (step == TWI_ESTATE_RESTORES) note_places_adrift(estate);
     twi_port_inherit_begin(sync->engine);
-    if (current != 0) take_head(sync, store, &estate->heads[current - 1]);
+    if (head) take_head(sync, store, head);
     take_places(sync, store);
     store->ledger.replicated = store->ledger.awaits_replicas ? 0 : store->ledger.confirmed;
     store->sent_number = store->ledger.confirmed;
     twi_port_inherit_end(sync->engine);
+    finish_restoration(sync, store, step);
     twi_check_full(twi_ledger_is_valid(&store->ledger));
 }

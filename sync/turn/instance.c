@@ -187,46 +187,66 @@ bool twi_instance_is_ours(struct twi_sync *sync, struct twi_store *store, const 
     return false;
 }
 
-static void note_forgotten(struct twi_connection *connection, uint64_t lost, const char *what, const char *remedy) {
+/* What is reported to the host when the next instance is saved, and not before. The host's function may take long, and
+ * this process may end in it. */
+struct forgotten {
+    const char *what, *remedy; /* NULL: nothing */
+    uint64_t lost;
+};
+
+static void note_forgotten(struct twi_connection *connection, struct forgotten *forgotten, uint64_t lost,
+                           const char *what, const char *remedy) {
     twi_check(what != NULL && remedy != NULL);
     twi_port_count(connection->engine, rollbacks, 1);
     twi_port_count(connection->engine, lost, (int64_t)lost);
     connection->rewrite.tries_left = REWRITE_TRIES;
-    twi_port_log(connection->engine, TW_LOG_ERROR, TW_EVENT_ROLLBACK,
-                 "%s; %s, %" PRIu64 " units of earlier ones are lost", what, remedy, lost);
-    twi_port_last_error(connection->engine, what);
+    *forgotten = (struct forgotten){what, remedy, lost};
+}
+
+static void report_forgotten(struct twi_sync *sync, const struct forgotten *forgotten) {
+    if (forgotten->what == NULL) return;
+    twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_ROLLBACK, "%s; %s, %" PRIu64 " units of earlier ones are lost",
+                 forgotten->what, forgotten->remedy, forgotten->lost);
+    twi_port_last_error(sync->engine, forgotten->what);
+    twi_estate_has_reported(sync);
 }
 
 /* Redis has no counts of this instance any more, but perhaps counts of an earlier one. The kept batches are sent under
  * another instance. */
-static void send_all_again(struct twi_sync *sync, struct twi_store *store, const char *what) {
+static void send_all_again(struct twi_sync *sync, struct twi_store *store, const char *what,
+                           struct forgotten *forgotten) {
     twi_check(store->connection != NULL);
     twi_port_forgotten(sync->engine, store->index);
-    note_forgotten(store->connection, twi_ledger_beyond_replay(&store->ledger), what,
+    note_forgotten(store->connection, forgotten, twi_ledger_beyond_replay(&store->ledger), what,
                    "the latest batches are sent again");
 }
 
 /* Notes the unsettled deltas that the store which we leave may have applied. It may come back. */
-static void note_adrift(struct twi_store *store) {
-    for (struct twi_batch *batch = store->ledger.head; batch; batch = batch->next)
-        for (uint32_t i = 0; batch->items && batch->copies_open && i < batch->item_count; i++)
-            twi_port_adrift(&batch->items[i]);
+static void note_adrift(struct twi_batch *batch) {
+    if (!batch->items || !batch->copies_open) return;
+    if (batch->place) {
+        twi_inflight_note_adrift(batch->place);
+        return;
+    }
+    for (uint32_t i = 0; i < batch->item_count; i++) twi_port_adrift(&batch->items[i]);
 }
 
 /* This store has no counts of this engine, and it can apply no copy that is under way, because it lacks the ledger. The
  * counters have all their contributions, including the batches of the replay buffer. */
-static void restore_all(struct twi_sync *sync, struct twi_store *store, const char *what) {
+static void restore_all(struct twi_sync *sync, struct twi_store *store, const struct twi_reply_head *head,
+                        int64_t now_ms, const char *what, struct forgotten *forgotten) {
     twi_check(store->connection != NULL);
-    note_adrift(store);
+    twi_estate_intend(sync, store, head, now_ms);
     while (store->ledger.head) {
         struct twi_batch *batch = store->ledger.head;
+        note_adrift(batch);
         twi_settle_give_back(batch);
         twi_ledger_remove(&store->ledger, batch);
         twi_batch_free(batch);
     }
     twi_check(store->ledger.tail == NULL && store->ledger.unconfirmed == NULL);
     store->formers.has_any = false;
-    note_forgotten(store->connection, twi_port_restore(sync->engine, store->index), what,
+    note_forgotten(store->connection, forgotten, twi_port_restore(sync->engine, store->index), what,
                    "what the counters hold is sent again");
 }
 
@@ -273,7 +293,7 @@ static bool was_never_born(const struct twi_store *store, const struct twi_reply
 
 /* A store has accepted another instance of ours. Decides about the previous instance. */
 static void part_from_instance(struct twi_sync *sync, struct twi_store *store, const struct twi_reply_head *head,
-                               int64_t now_ms) {
+                               int64_t now_ms, struct forgotten *forgotten) {
     twi_check(store->ledger.name_size != 0 && store->connection != NULL);
     static const char unborn[] = "Redis went back to before this engine's ledger";
     static const char apart[] = "Redis went back to a state from before two states of this slot were joined";
@@ -285,11 +305,11 @@ static void part_from_instance(struct twi_sync *sync, struct twi_store *store, c
         if (store->assumed.is_joined || head->survivors < 0)
             leave_uncertain(sync, store, apart);
         else if (store->formers.has_any)
-            send_all_again(sync, store, unborn);
+            send_all_again(sync, store, unborn, forgotten);
         else if (head->has_older)
             leave_uncertain(sync, store, back);
         else
-            restore_all(sync, store, unborn);
+            restore_all(sync, store, head, now_ms, unborn, forgotten);
     } else if (same) {
         leave_instance(sync, store, "the ledger is gone: evicted, expired or overwritten");
     } else if (!head->marker) {
@@ -301,7 +321,7 @@ static void part_from_instance(struct twi_sync *sync, struct twi_store *store, c
     } else if (head->survivors != 0) {
         leave_uncertain(sync, store, "the ledger's slot was emptied in part, or nobody may count its keys");
     } else {
-        restore_all(sync, store, "Redis was wiped");
+        restore_all(sync, store, head, now_ms, "Redis was wiped", forgotten);
     }
 }
 
@@ -424,19 +444,21 @@ static void take_opening(struct twi_sync *sync, struct twi_connection *connectio
         return;
     }
     twi_cluster_answered(store);
+    struct forgotten forgotten = {0};
     switch (head->kind) {
     case TWI_REPLY_OK:
         if (opened_elsewhere(sync, store, head, now_ms)) {
             restart(sync, store, pause_unknown(sync), now_ms);
             break;
         }
-        if (store->ledger.name_size) part_from_instance(sync, store, head, now_ms);
+        if (store->ledger.name_size) part_from_instance(sync, store, head, now_ms, &forgotten);
         if (!sync->by_slot) connection->server.evicted = connection->server.evicted_now; /* of earlier keys */
         begin_instance(sync, store);
         end_opening(connection, store, now_ms);
         twi_instance_entered(store, head, now_ms);
         twi_instance_note(sync, store, head);
         twi_estate_save(sync, store);
+        report_forgotten(sync, &forgotten);
         twi_closing_sender_met(sync, head->marker_made_ms, head->redis_ms, now_ms);
         twi_settle_success(sync, connection, now_ms);
         /* When the replicas have the first batch of this identity, they also have the acknowledged data of earlier
