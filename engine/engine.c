@@ -14,6 +14,7 @@
 #include "engine/turn/closing.h"
 #include "engine/core/call_guard.h"
 #include "engine/core/driving.h"
+#include "engine/core/engines.h"
 #include "engine/core/leader.h"
 #include "engine/core/queue.h"
 #include "engine/core/second.h"
@@ -37,6 +38,7 @@
 #include "engine/watch.h"
 #include "engine/core/window_map.h"
 #include "engine/base/lock.h"
+#include "engine/memory/supervisor.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -70,40 +72,6 @@ static void stop_threads(tw_engine *engine) {
     twi_second_stop(engine);
     twi_audit_stop(engine);
     twi_turn_stop_thread(engine);
-}
-
-/* ---- all engines of the process, each of which a forked child renews ---- */
-
-static pthread_mutex_t engines_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct twi_here *engines;
-
-static void enlist(tw_engine *engine) {
-    struct twi_here *here = engine->here;
-    twi_check(here->next == NULL);
-    here->engine = engine;
-    here->map = engine->arena.map;
-    here->map_bytes = engine->arena.map_bytes;
-    twi_lock(&engines_lock);
-    here->next = engines;
-    engines = here;
-    twi_unlock(&engines_lock);
-}
-
-static void delist(const struct twi_here *here) {
-    twi_lock(&engines_lock);
-    struct twi_here **link = &engines;
-    while (*link != NULL && *link != here) link = &(*link)->next;
-    if (*link != NULL) *link = here->next;
-    twi_unlock(&engines_lock);
-}
-
-/* Reads nothing of the engine. Returns NULL if it is not in the list. */
-static struct twi_here *here_of(const tw_engine *engine) {
-    twi_lock(&engines_lock);
-    struct twi_here *here = engines;
-    while (here != NULL && here->engine != engine) here = here->next;
-    twi_unlock(&engines_lock);
-    return here;
 }
 
 /* What an engine counts with. Called when it is opened, and in a forked child, which must not use the parent's counts,
@@ -207,32 +175,41 @@ static void join(tw_engine *engine) {
     twi_process_enter(engine);
 }
 
+/* A child that has forked before its first call supervises: it joins when it takes part. */
+static void join_later(struct twi_here *here) {
+    here->has_joined = here->unread.has_to_join = true;
+    here->process = 0;
+    here->unread.has_left = NULL;
+    here->background.runs = false;
+    twi_socket_set_forget(&here->waits);
+}
+
+static void join_or_renew(struct twi_here *here) {
+    if (!here->is_shared)
+        renew(here->engine);
+    else if (twi_supervisor_is_here())
+        join_later(here);
+    else
+        join(here->engine);
+}
+
 static void renew_all(void) {
     twi_clock_keep(NULL); /* after a fork in a hook, this thread does not keep the parent's clock any more */
-    pthread_mutex_init(&engines_lock, NULL);
     twi_descriptors_forget();
     twi_operations_renew_lock();
     twi_queue_renew_running();
-    for (const struct twi_here *here = engines; here != NULL; here = here->next)
-        (here->engine->life.is_shared ? join : renew)(here->engine);
+    twi_engines_renew(join_or_renew);
 }
+
+static void join_all(void) {
+    twi_engines_join_all(join);
+}
+
+static const struct twi_supervising supervising = {.may_supervise = twi_engines_may_supervise,
+                                                   .others_have_none = twi_engines_others_have_none,
+                                                   .take_part = join_all};
 
 /* ---- opening ---- */
-
-/* The strings among the options, of which the engine has copies. */
-#define TEXTS(X) \
-    X(redis_url) \
-    X(redis_prefix) \
-    X(metrics_labels) \
-    X(watch_path) \
-    X(sentinel_user) \
-    X(redis_tls_ca_file) X(redis_tls_cert_file) X(redis_tls_key_file) X(redis_tls_server_name)
-
-/* A URL may have a password. */
-static void free_text(const char *text) {
-    if (text != NULL) explicit_bzero((void *)(uintptr_t)text, strlen(text));
-    free((void *)(uintptr_t)text);
-}
 
 /* An engine, and the statistics of its threads. */
 struct whole {
@@ -258,8 +235,8 @@ static void free_engine(tw_engine *engine) {
         twi_arena_leave(&engine->arena); /* other processes may still use it, as the locks below */
     else
         twi_arena_unmake(&engine->arena);
-#define FREE(field) free_text(engine->options.field);
-    TEXTS(FREE)
+#define FREE(field) twi_engines_free_text(engine->options.field);
+    TWI_ENGINE_TEXTS(FREE)
 #undef FREE
     twi_rejected_free(engine->collector.rejected);
     twi_restore_free(engine->restore);
@@ -272,6 +249,7 @@ static void free_engine(tw_engine *engine) {
     twi_roster_end(engine);
     twi_socket_set_unmake(&here->waits);
     if (!engine->life.is_shared) twi_report_end(&engine->report);
+    free(here->unread.blocks.all);
     twi_arena_give_block(here, sizeof(struct whole_here), false);
     twi_arena_give_block(engine, sizeof(struct whole), engine->life.is_shared);
 }
@@ -287,6 +265,7 @@ static tw_engine *make_engine(bool is_shared) {
     whole->engine.life.is_shared = is_shared;
     whole->engine.shards = whole->shards;
     whole->engine.here = &own->here;
+    own->here.unread.engine_bytes = sizeof *whole;
     own->here.waits.fd = own->here.waits.bell = -1;
     own->here.reservations = &own->reservations;
     own->here.holds = &own->holds;
@@ -303,7 +282,7 @@ static bool copy_texts(tw_options *own) {
     bool copied = true;
 #define COPY(field) \
     if (own->field != NULL) copied = (own->field = strdup(own->field)) != NULL && copied;
-    TEXTS(COPY)
+    TWI_ENGINE_TEXTS(COPY)
 #undef COPY
     return copied;
 }
@@ -376,6 +355,7 @@ static tw_status open_engine(const tw_options *options, const struct twi_replace
         return twi_refuse(TW_ERR_MEMORY, NO_RECORD);
     }
     twi_epoch_set_on_fork(renew_all);
+    twi_supervisor_set(&supervising);
     bool is_shared = checked.shared != TW_SHARED_NO;
     if (!is_shared && checked.threads != TW_HOST_DRIVEN && twi_process_is_barred()) return twi_refuse_for(TWI_WHY_ROOT);
     if (is_shared && !twi_epoch_share()) return refuse_shared(options);
@@ -400,7 +380,7 @@ static tw_status open_engine(const tw_options *options, const struct twi_replace
         free_engine(engine);
         return status;
     }
-    enlist(engine);
+    twi_engines_add(engine);
     *out = engine;
     return TW_OK;
 }
@@ -409,7 +389,7 @@ static tw_status open_engine(const tw_options *options, const struct twi_replace
  * thread of its own would make calls later. */
 tw_status twi_open_with(const tw_options *options, const struct twi_replacements *replacements, tw_engine **out) {
     twi_check(options != NULL && replacements != NULL && out != NULL);
-    twi_thread_alone_begin();
+    twi_thread_alone_begin(options->shared != TW_SHARED_NO);
     tw_status status = open_engine(options, replacements, out);
     twi_thread_alone_end();
     return status;
@@ -529,7 +509,7 @@ static void end_calls(tw_engine *engine) {
 static tw_status leave(tw_engine *engine) {
     twi_waiters_stop(engine);
     end_calls(engine);
-    delist(engine->here);
+    twi_engines_remove(engine->here);
     for (struct tw_family *family = twi_load_relaxed(&engine->roster.first), *next; family != NULL; family = next) {
         next = twi_load_relaxed(&family->entry.next);
         twi_family_free(family);
@@ -558,22 +538,9 @@ static tw_status end(tw_engine *engine, uint32_t timeout_ms) {
                                 "timeout_ms: not all counts were acknowledged, or a hook returned false to the end");
 }
 
-/* In a process of root, after a process of another user has joined: it follows no pointer that the other one can write.
- * It gives back what is known without that: the memory of the counters, and the descriptors. So a server that is
- * reloaded often does not grow. A background thread is still in the engine; then all stays until the process ends. */
-static tw_status leave_as_root(const tw_engine *engine) {
-    if (!engine->life.is_shared) return twi_refuse_for(TWI_WHY_ROOT);
-    struct twi_here *here = here_of(engine);
-    if (here == NULL || here->background.runs) return TW_OK;
-    delist(here);
-    twi_arena_give_block(here->map, here->map_bytes, true);
-    twi_socket_set_unmake(&here->waits);
-    return TW_OK;
-}
-
 static tw_status close_engine(tw_engine *engine, uint32_t timeout_ms) {
     struct twi_thread *self = twi_thread_here();
-    if (!twi_epoch_look_at_users()) return leave_as_root(engine);
+    if (!twi_epoch_look_at_users()) return twi_refuse_for(TWI_WHY_ROOT);
     tw_status status = self != NULL ? twi_guard_thread(self) : TW_OK;
     if (status == TW_OK && twi_queue_is_open(engine))
         status = twi_refuse(TW_ERR_MODE, "queues: tw_queue_close() comes first");
@@ -586,15 +553,23 @@ static tw_status close_engine(tw_engine *engine, uint32_t timeout_ms) {
     stop(engine, self);
     stop_threads(engine);
     answer_calls(engine);
-    delist(engine->here);
+    twi_engines_remove(engine->here);
     (void)twi_turn_take(engine); /* it is never left, because no other thread needs it */
     twi_remote_turn(engine);     /* the last process may not have led before */
     return end(engine, engine->life.is_shared ? twi_lead_left_ms(engine) : timeout_ms);
 }
 
+/* A process that supervises, and root after a process of another user has joined, reads nothing that others have
+ * written. */
 tw_status tw_close(tw_engine *engine, uint32_t timeout_ms) {
     twi_check(engine != NULL);
-    if (twi_guard_is_alone(engine)) twi_thread_alone_begin();
+    struct twi_here *here = twi_engines_find(engine);
+    bool is_alone = here == NULL || twi_engines_is_alone(here);
+    if (!is_alone && (twi_supervisor_is_here() || !twi_epoch_look_at_users())) {
+        twi_engines_leave_unread(engine, here);
+        return TW_OK;
+    }
+    if (is_alone) twi_thread_alone_begin(true);
     tw_status status = close_engine(engine, timeout_ms);
     twi_thread_alone_end();
     return status;

@@ -311,7 +311,8 @@ static tw_status open_family(tw_engine *engine, const tw_family_options *options
 /* Root may do it after another user has joined an older engine: a reload of a server. */
 tw_status tw_family_open(tw_engine *engine, const tw_family_options *options, tw_family **family) {
     twi_check(engine != NULL && options != NULL && family != NULL);
-    if (twi_guard_is_alone(engine)) twi_thread_alone_begin();
+    if (!twi_guard_is_alone(engine)) return twi_guard_families(engine);
+    twi_thread_alone_begin(true);
     tw_status status = open_family(engine, options, family);
     twi_thread_alone_end();
     return status;

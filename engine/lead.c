@@ -4,6 +4,7 @@
 
 #include "engine/base/lock.h"
 #include "engine/core/call_guard.h"
+#include "engine/core/engines.h"
 #include "engine/core/leader.h"
 #include "engine/core/processes.h"
 #include "engine/turn/lease_renewal.h"
@@ -91,7 +92,8 @@ tw_status tw_lead(tw_engine *engine) {
 
 tw_status tw_process_died(tw_engine *engine) {
     twi_check(engine != NULL);
-    if (!engine->life.is_shared)
+    const struct twi_here *here = twi_engines_find(engine);
+    if (here == NULL || !here->is_shared)
         return twi_refuse(TW_ERR_MODE, "shared: this engine belongs to one process; no other one shares it");
     twi_clock_distrust(&engine->clock); /* it may have been the leader, and the last candidate */
     twi_leader_call(engine);

@@ -1,7 +1,7 @@
 /* call_guard.c -- see call_guard.h. */
 #include "engine/core/call_guard.h"
 
-#include "engine/core/state.h"
+#include "engine/core/engines.h"
 
 tw_status twi_guard_thread(const struct twi_thread *self) {
     twi_check(self == NULL || self == twi_thread_self);
@@ -29,8 +29,8 @@ tw_status twi_guard_redis(const tw_engine *engine) {
 }
 
 bool twi_guard_is_alone(const tw_engine *engine) {
-    const struct twi_here *here = engine->here;
-    return !engine->life.is_shared || (!here->has_joined && here->lead.forks == twi_epoch_forks());
+    const struct twi_here *here = twi_engines_find(engine);
+    return here != NULL && twi_engines_is_alone(here);
 }
 
 tw_status twi_guard_families(const tw_engine *engine) {

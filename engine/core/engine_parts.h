@@ -329,6 +329,25 @@ struct twi_slot_recovery {
     struct twi_cursor cursor;
 };
 
+/* What this process has of a shared engine, besides the arena: mappings, and texts of the heap (0 bytes). It is noted
+ * before another process can write the pointers to it (engines.c). */
+struct twi_block {
+    void *at;
+    size_t bytes;
+};
+struct twi_blocks {
+    struct twi_block *all;
+    uint32_t count, room;
+};
+
+/* What a process has to know of a shared engine that it may not read (memory/supervisor.h). */
+struct twi_unread {
+    struct twi_blocks blocks;
+    size_t engine_bytes;    /* of the block of the engine */
+    _Atomic bool *has_left; /* of its place among the processes; NULL: it has none */
+    bool has_to_join;       /* a child that supervises has not joined it */
+};
+
 /* What belongs to one process: its threads, descriptors, locks, calls under way, holds and reservations, and its
  * connections to Redis. It is allocated when the engine is opened. So after a fork each process has a copy of its own,
  * at the same address. In a forked child begin_here() begins it again, except what tw_open() has set (engine.c). */
@@ -337,6 +356,8 @@ struct twi_here {
     struct twi_here *next; /* of this process (engine.c) */
     void *map;             /* the arena's: root may not read it in the engine, which other users write */
     size_t map_bytes;
+    struct twi_unread unread;
+    bool is_shared;
     bool has_joined;         /* this process was forked after the engine was opened, and shares it */
     _Atomic bool is_turning; /* a thread of this process may be changing what the turn owns; for a forked child */
     uint32_t process;        /* its place among the processes that share the engine (processes.h); 0: none */

@@ -97,6 +97,10 @@ bool twi_processes_make(tw_engine *engine) {
     return engine->processes != NULL;
 }
 
+size_t twi_processes_bytes(void) {
+    return sizeof(struct twi_processes);
+}
+
 void twi_processes_unmake(tw_engine *engine) {
     twi_arena_give_block(engine->processes, sizeof *engine->processes, true);
 }
@@ -120,6 +124,7 @@ void twi_process_enter(tw_engine *engine) {
     struct known known;
     if (!read_stat((uint32_t)getpid(), &known)) known = (struct known){0};
     engine->here->process = 0;
+    engine->here->unread.has_left = NULL;
     for (uint32_t number = 1; number <= TWI_PROCESSES_MAX; number++) {
         struct place *place = place_at(engine, number);
         uint64_t free = 0;
@@ -127,6 +132,7 @@ void twi_process_enter(tw_engine *engine) {
         raise_most(engine->processes, number);
         describe(place, &known, space);
         engine->here->process = number;
+        engine->here->unread.has_left = &place->has_left;
         return;
     }
 }

@@ -15,6 +15,7 @@
 #define TWI_CORE_PROCESSES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "tallywheel.h"
@@ -24,6 +25,7 @@
 /* Called when a shared engine is made. Returns false if there is no memory. */
 bool twi_processes_make(tw_engine *engine);
 void twi_processes_unmake(tw_engine *engine);
+size_t twi_processes_bytes(void); /* of that table */
 
 /* Gives this process a place, which is here->process. 0 means that all places are taken. */
 void twi_process_enter(tw_engine *engine);

@@ -63,13 +63,15 @@ static tw_status look_up(const struct each_field *each, tw_key field, int64_t un
 static tw_status look_each_up(const struct each_field *each, int64_t unix_ms) {
     const struct twi_fields *fields = each->family->fields;
     const struct twi_thread *self = twi_thread_here();
+    uint32_t process = self != NULL ? self->process : 0;
     for (uint32_t i = 0; i < fields->count; i++) {
         int64_t view;
         tw_status status = look_up(each, fields->each[i], unix_ms, &view);
         if (status != TW_OK) return status;
         if (view == 0) continue;
         if (!each->visit(each->ctx, fields->each[i], view)) return TW_OK;
-        if (twi_thread_self != self)
+        self = twi_thread_here(); /* in the process that forked, too, the thread may have another record */
+        if (self == NULL || self->process != process)
             return twi_refuse(TW_ERR_FORKED, "visit: it has forked; what was visited is the parent's");
     }
     return TW_OK;

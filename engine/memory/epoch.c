@@ -180,7 +180,9 @@ bool twi_epoch_share(void) {
     if (is_shared || !twi_lock_is_watched()) return is_shared;
     if (twi_epoch_asymmetric && syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) != 0)
         return false;
-    if (!open_slots_for_all() || pthread_atfork(NULL, count_fork, NULL) != 0) return false;
+    if (!open_slots_for_all() ||
+        pthread_atfork(twi_supervisor_before_fork, count_fork, twi_supervisor_begin_child) != 0)
+        return false;
     twi_store_relaxed(&twi_domain->processes, twi_process_number());
     is_shared = true;
     return true;
@@ -189,13 +191,33 @@ bool twi_epoch_share(void) {
 static _Atomic bool is_barred; /* of this process alone, so no other one can take it back */
 
 bool twi_process_is_barred(void) {
-    return twi_load_relaxed(&is_barred);
+    return twi_load_relaxed(&is_barred) || twi_supervisor_has_table();
 }
 
-static _Thread_local bool is_alone; /* twi_thread_alone_begin() */
+static _Thread_local enum { NOT_ALONE, ALONE, ALONE_IN_OWN } is_alone; /* twi_thread_alone_begin() */
+
+static bool has_begun(void);
+
+void twi_process_begin(void) {
+    (void)has_begun();
+}
+
+bool twi_process_has_begun(void) {
+    struct process_mark *here = twi_load_relaxed(&mark);
+    return here != NULL && twi_load_relaxed(&here->begun) != NOT_BEGUN;
+}
+
+void twi_process_unbar(void) {
+    twi_store_relaxed(&is_barred, false);
+}
+
+void twi_thread_let_record_go(void) {
+    twi_thread_self = &nobody;
+}
 
 bool twi_epoch_look_at_users(void) {
     if (!is_shared || is_alone) return true;
+    if (twi_supervisor_has_table()) return false;
     if (geteuid() != 0) {
         if (!twi_load_relaxed(&twi_domain->has_users)) twi_store_relaxed(&twi_domain->has_users, true);
         return true;
@@ -207,17 +229,23 @@ bool twi_epoch_look_at_users(void) {
     return false;
 }
 
-void twi_thread_alone_begin(void) {
-    if (twi_epoch_look_at_users()) return;
+void twi_thread_alone_begin(bool is_for_all) {
+    if (is_shared) (void)has_begun();
+    bool has_own = is_for_all && geteuid() == 0 && twi_supervisor_begin_table();
+    if (!has_own && twi_epoch_look_at_users()) return;
     struct twi_thread *self = twi_thread_self;
-    if (self->process == twi_process_number()) self->mark = TWI_THREAD_MARK; /* its slot is still its own */
-    is_alone = true;
+    if (self != &nobody && self->process == twi_process_number()) self->mark = TWI_THREAD_MARK; /* it has its slot */
+    is_alone = has_own ? ALONE_IN_OWN : ALONE;
 }
 
 void twi_thread_alone_end(void) {
     if (!is_alone) return;
-    is_alone = false;
-    (void)twi_epoch_look_at_users();
+    bool in_own = is_alone == ALONE_IN_OWN;
+    is_alone = NOT_ALONE;
+    if (in_own)
+        twi_supervisor_end_table();
+    else
+        (void)twi_epoch_look_at_users();
 }
 
 enum twi_reason twi_thread_why(void) {
@@ -234,11 +262,14 @@ uint32_t twi_process_number(void) {
 
 static bool begin_process(void) {
     if (is_shared) {
-        twi_store_relaxed(&process_number, twi_add_relaxed(&twi_domain->processes, 1) + 1);
+        twi_supervisor_begin_process();
+        uint32_t number = twi_add_relaxed(&twi_domain->processes, 1) + 1; /* others may have written any number */
+        twi_store_relaxed(&process_number, number != 0 ? number : 1);
         twi_store_relaxed(&is_barred, false);
         return true;
     }
     if (!make_domain()) return false;
+    twi_supervisor_begin_private();
     long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
     /* A forked child inherits the registration. Registering again has no cost, and helps on kernels that forget it. */
     if (commands > 0 && (commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
@@ -293,6 +324,8 @@ static uint32_t new_slot(void) {
 
 struct twi_thread *twi_thread_register(void) {
     if (!has_begun() || !twi_epoch_look_at_users()) return NULL;
+    if (is_alone != ALONE_IN_OWN && !twi_supervisor_take_part()) return NULL;
+    if (twi_thread_self->mark == TWI_THREAD_MARK) return twi_thread_self; /* when it took part, it made calls */
     uint32_t number = used_slot(SEARCH_LOOKS);
     if (number == 0) number = new_slot();
     if (number == 0) number = used_slot(TWI_THREADS_MAX);

@@ -126,9 +126,13 @@ bool twi_epoch_share(void);
  * process notes its user here: at each first call of a thread, in one call of 1,024, and in calls that are rare. */
 bool twi_epoch_look_at_users(void);
 bool twi_process_is_barred(void);
-/* Between these two a call of this thread is none of those: the engine is new, and no other process has it yet. */
-void twi_thread_alone_begin(void);
+/* Between these two a call of this thread is none of those: the engine is new, and no other process has it yet. It
+ * is, or will be, for all processes. */
+void twi_thread_alone_begin(bool is_for_all);
 void twi_thread_alone_end(void);
+/* In a forked child it begins a new process here, as the first call of a thread does. It registers no thread. */
+void twi_process_begin(void);
+bool twi_process_has_begun(void);
 /* Why the thread has no record. */
 enum twi_reason twi_thread_why(void);
 /* Returns how often this process has called fork() since twi_epoch_share(). */
@@ -303,5 +307,32 @@ uint32_t twi_threads_ended_inside(void);
 void twi_threads_forget(const void *engine, uint32_t process);
 /* Returns false if the kernel does not report the end of this thread. Then the turn asks for each such thread. */
 bool twi_thread_is_watched(struct twi_thread *self);
+
+/* ---- what supervisor.c defines for epoch.c ---- */
+
+/* Returns true if this process also has a table of threads of its own. */
+bool twi_supervisor_has_table(void);
+/* Handlers of fork(). They wait for no lock. */
+void twi_supervisor_before_fork(void);
+void twi_supervisor_begin_child(void);
+/* A process begins, by the first call in a child: with the table of all, or with a private one. */
+void twi_supervisor_begin_process(void);
+void twi_supervisor_begin_private(void);
+
+/* A thread is about to register in the table of all, and is counted there. Returns false if this process may not use
+ * that table any more. */
+bool twi_supervisor_take_part(void);
+/* Returns true if this thread may open an engine in a table of its own process, until end_table(). If no engine is open
+ * that others have, nothing of the table of all is needed any more. Then a new one is for all, the process takes part,
+ * and the result is false. */
+bool twi_supervisor_begin_table(void);
+void twi_supervisor_end_table(void);
+
+/* ---- and what epoch.c defines for supervisor.c ---- */
+
+/* The process shares its threads with no process of another user any more. */
+void twi_process_unbar(void);
+/* This thread has no record any more, so its next call registers it again. */
+void twi_thread_let_record_go(void);
 
 #endif

@@ -29,6 +29,7 @@
 #include "engine/turn/remote.h"
 #include "engine/turn/timeout_check.h"
 #include "engine/turn/window_reclaim.h"
+#include "engine/memory/supervisor.h"
 
 #include <poll.h>
 
@@ -364,7 +365,8 @@ tw_status tw_turn(tw_engine *engine) {
         return twi_refuse(TW_ERR_MODE,
                           "threads: tw_turn() is for host-driven engines; this one has a thread of its own");
     tw_status status = twi_guard_thread(twi_thread_here());
-    if (twi_process_is_barred() && twi_leader_is_here(engine)) twi_leader_hand_over(engine);
+    if (twi_process_is_barred() && !twi_supervisor_is_here() && twi_leader_is_here(engine))
+        twi_leader_hand_over(engine);
     if (status != TW_OK) return status;
     bool is_stopped = twi_load_acquire(&engine->life.stopped);
     if (engine->life.is_shared && is_stopped) twi_waiters_turn(engine); /* another process has stopped it */

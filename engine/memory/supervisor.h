@@ -1,0 +1,27 @@
+/* supervisor.h -- a process that only supervises others: it opened an engine, it forked, and no call of it since then
+ * uses what its children can write.
+ *
+ * Children may be of other users, and write garbage where the processes share memory. A process that supervises follows
+ * nothing there. It unlocks no mutex there, either, because glibc writes where the pointers in a robust mutex lead. So
+ * the thread that forks lets its record and its slot go before the fork, while nobody else can have written them.
+ * Its first other call ends that: the process takes part again, as each child does with its first call. Root does not
+ * take part if it has opened an engine meanwhile. It has made that with a table of threads of its own, which its
+ * children do not get, and its other calls are refused.
+ * Always true: whether a process supervises is in its private memory. A process has no thread in the table of all while
+ * it supervises. */
+#ifndef TWI_MEMORY_SUPERVISOR_H
+#define TWI_MEMORY_SUPERVISOR_H
+
+#include "engine/memory/epoch.h"
+
+/* Returns true while this process supervises. */
+bool twi_supervisor_is_here(void);
+
+struct twi_supervising {
+    bool (*may_supervise)(void);    /* it forks: no thread of it leads, or waits to lead. May wait for no lock */
+    bool (*others_have_none)(void); /* no engine is open here that other processes may have */
+    void (*take_part)(void);        /* it is about to take part: it joins the engines of others */
+};
+void twi_supervisor_set(const struct twi_supervising *functions);
+
+#endif
