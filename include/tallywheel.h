@@ -2194,14 +2194,25 @@ TW_API tw_status tw_load(tw_engine *engine, const char *path);
  * Memory         memory_bytes_max is for all processes together. It is anonymous shared memory. A
  *                page belongs to the control group of the process that used it first.
  * Trust          All processes can write the engine's memory, also the pointers in it. There is no
- *                protection between them. So root makes no call once a process of another user has
+ *                protection between processes that use it.
+ *                A process supervises from its first fork on, if it has only opened engines and
+ *                families, or called from the one thread that forks, and does not lead. Then
+ *                tw_process_died() and tw_close() follow nothing that other processes can write,
+ *                and return within 2 s whatever is written there. So open the engine as root, fork,
+ *                change the user in the child, and call tw_lead() there. Any other call ends that,
+ *                also tw_family_close(): the process then trusts its workers, until it forks again.
+ *                A child of clone() may not supervise in its parent's place.
+ *                Root that supervises may open the next shared engine and its families, as a server
+ *                does that is reloaded, and close the previous one. Its other calls return
+ *                TW_ERR_MODE from then on. When it has closed each engine that others may have, the
+ *                next tw_open() makes all calls possible again.
+ *                Root that does not supervise makes no call once a process of another user has
  *                joined: calls return TW_ERR_MODE (tw_add() and the like after at most 1,024 more
  *                calls of the thread), also of its other engines. A root process that leads hands
- *                over. Only tw_process_died() and tw_close() return TW_OK. tw_close() then gives
- *                back its descriptors and the memory of the counters (TW_HOST_DRIVEN), and no more.
- *                Open the engine as root, fork, change the user, and call tw_lead() there.
- *                Root may also open another engine and its families then (TW_OWN_THREAD only if
- *                shared), and close it before the next fork.
+ *                over. tw_process_died() and tw_close() return TW_OK, and root may open another
+ *                engine (TW_OWN_THREAD only if shared). tw_close() then gives back its descriptors
+ *                and the memory of the counters (TW_HOST_DRIVEN), and no more. This guards against
+ *                mistakes. A hostile worker can take it away, so root should only supervise.
  * Needs          Linux with robust mutexes, and glibc. Otherwise tw_open() refuses the option. */
 
 /** Makes this process a candidate. It leads from now on if no other process leads.
