@@ -10,6 +10,7 @@ int main(void) {
     tw_family *hits;
     int64_t so_far = 0;
     tw_options_init(&options);
+    options.log_write = tw_log_stderr;
     tw_family_options_init(&hits_options);
     hits_options.name = "hits"; /* windows of one hour are the default */
     if (tw_open(&options, &engine) != TW_OK) return 1;

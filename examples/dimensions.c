@@ -17,6 +17,7 @@ static bool server_begin(struct server *server, const char *redis_url) {
     tw_options options;
     tw_family_options family_options;
     tw_options_init(&options);
+    options.log_write = tw_log_stderr;
     options.redis_url = redis_url;
     options.error_text = error;
     options.error_size = sizeof error;

@@ -36,6 +36,7 @@ int main(void) {
     tw_family *downloads;
     int busy = 0, again = 0;
     tw_options_init(&options);
+    options.log_write = tw_log_stderr;
     options.redis_url = getenv("TALLYWHEEL_REDIS");
     options.redis_timeout_ms = 2000; /* how long a call may wait for Redis */
     options.error_text = error;

@@ -20,6 +20,7 @@ int main(void) {
     tw_engine *engine;
     tw_family *errors;
     tw_options_init(&options);
+    options.log_write = tw_log_stderr;
     tw_family_options_init(&family_options);
     family_options.name = "errors";
     family_options.window_ms = TW_HOUR;

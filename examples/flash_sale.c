@@ -44,6 +44,7 @@ static tw_family *family_open(tw_engine *engine, const char *name, uint32_t mode
 static bool server_begin(struct server *server, const char *redis_url) {
     tw_options options;
     tw_options_init(&options);
+    options.log_write = tw_log_stderr;
     options.redis_url = redis_url;
     options.sync_interval_ms = 20;
     options.redis_timeout_ms = 2000; /* how long tw_reserve() and tw_reserve_confirm() may wait */

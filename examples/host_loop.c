@@ -28,6 +28,7 @@ int main(void) {
     tw_engine *engine;
     tw_family *hits;
     tw_options_init(&options);
+    options.log_write = tw_log_stderr;
     options.threads = TW_HOST_DRIVEN;
     options.redis_url = getenv("TALLYWHEEL_REDIS");
     tw_family_options_init(&family_options);

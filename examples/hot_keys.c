@@ -35,6 +35,7 @@ int main(void) {
     tw_engine *engine;
     tw_family *pages, *clients;
     tw_options_init(&options);
+    options.log_write = tw_log_stderr;
     tw_family_options_init(&of_pages);
     tw_family_options_init(&of_clients);
     of_pages.name = "pages";

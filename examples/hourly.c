@@ -38,6 +38,7 @@ int main(void) {
     tw_engine *engine;
     tw_family *plays;
     tw_options_init(&options);
+    options.log_write = tw_log_stderr;
     tw_family_options_init(&family_options);
     family_options.name = "plays";
     family_options.window_ms = TW_SECOND; /* TW_HOUR, were this not an example */

@@ -20,6 +20,7 @@ int main(void) {
     tw_options options;
     tw_engine *engine;
     tw_options_init(&options);
+    options.log_write = tw_log_stderr;
     if (tw_open(&options, &engine) != TW_OK) return 1;
     tw_family *seen = hourly(engine, "seen"), *counts = hourly(engine, "ad");
     if (seen == NULL || counts == NULL) return 1;

@@ -32,6 +32,7 @@ int main(void) {
     tw_options options;
     tw_engine *engine;
     tw_options_init(&options);
+    options.log_write = tw_log_stderr;
     options.metrics_labels = "service=\"films\"";
     if (tw_open(&options, &engine) != TW_OK || !open_plays(engine)) return 1;
 

@@ -18,6 +18,7 @@ static bool server_begin(struct server *server, const char *redis_url) {
     tw_options options;
     tw_family_options family_options;
     tw_options_init(&options);
+    options.log_write = tw_log_stderr;
     options.redis_url = redis_url;
     options.sync_interval_ms = 20;
     options.error_text = error;

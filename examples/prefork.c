@@ -101,6 +101,7 @@ static bool open_engine(void) {
     tw_options options;
     tw_family_options family;
     tw_options_init(&options);
+    options.log_write = tw_log_stderr;
     options.shared = TW_SHARED_BY_FORK;
     options.memory_bytes_max = 64 << 20; /* of all processes together */
     options.error_text = error;

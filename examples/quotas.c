@@ -23,6 +23,7 @@ int main(void) {
     tw_engine *engine;
     tw_verdict verdict;
     tw_options_init(&options);
+    options.log_write = tw_log_stderr;
     if (tw_open(&options, &engine) != TW_OK) return 1;
     tw_family *minute = open_family(engine, "minute", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     tw_family *month = open_family(engine, "month", TW_WINDOW_MONTH, 0);

@@ -71,6 +71,7 @@ int main(void) {
     struct merged merged = {.count = 0};
     int64_t now_ms = (int64_t)time(NULL) * 1000; /* one moment for its hour and its day */
     tw_options_init(&options);
+    options.log_write = tw_log_stderr;
     options.redis_url = getenv("TALLYWHEEL_REDIS");
     if (tw_open(&options, &engine) != TW_OK) return 1;
     tw_family *by_hour = family_of(engine, "plays-by-hour", TW_WINDOW_ALIGNED);

@@ -34,6 +34,7 @@ int main(void) {
     tw_family *calls;
     int served = 0, refused = 0;
     tw_options_init(&options); /* with options.redis_url the same limit over several servers, softly */
+    options.log_write = tw_log_stderr;
     tw_family_options_init(&family_options);
     family_options.name = "calls";
     family_options.window = TW_WINDOW_FROM_FIRST; /* each user's minute begins with the user's first call */

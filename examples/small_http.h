@@ -224,6 +224,7 @@ static bool shop_open(uint32_t threads) {
     tw_options options;
     tw_family_options family;
     tw_options_init(&options);
+    options.log_write = tw_log_stderr;
     options.threads = threads;
     options.redis_url = getenv("TALLYWHEEL_REDIS");
     if (options.redis_url == NULL) return false;

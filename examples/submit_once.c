@@ -34,6 +34,7 @@ int main(void) {
     tw_engine *engine;
     tw_family *forms;
     tw_options_init(&options);
+    options.log_write = tw_log_stderr;
     options.redis_url = getenv("TALLYWHEEL_REDIS");
     options.redis_timeout_ms = 2000; /* how long a strict call may wait */
     options.error_text = error;

@@ -43,6 +43,7 @@ int main(void) {
     tw_options options;
     tw_engine *engine;
     tw_options_init(&options);
+    options.log_write = tw_log_stderr;
     if (tw_open(&options, &engine) != TW_OK) return 1;
     tw_family *by_hour = family_of(engine, "visitors-by-hour", TW_WINDOW_ALIGNED); /* an hour is the default */
     tw_family *by_day = family_of(engine, "visitors-by-day", TW_WINDOW_DAY);

@@ -70,6 +70,7 @@ int main(int argc, char **argv) {
     tw_options options;
     tw_engine *engine;
     tw_options_init(&options);
+    options.log_write = tw_log_stderr;
     options.redis_url = getenv("TALLYWHEEL_REDIS");
     options.watch_path = argc > 2 ? argv[2] : NULL;
     options.error_text = error;

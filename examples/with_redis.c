@@ -21,6 +21,7 @@ int main(void) {
     tw_engine *engine;
     tw_family *plays;
     tw_options_init(&options);
+    options.log_write = tw_log_stderr;
     options.redis_url = getenv("TALLYWHEEL_REDIS");
     options.error_text = error;
     options.error_size = sizeof error;

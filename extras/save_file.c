@@ -9,17 +9,16 @@
 
 #include "engine/base/check.h"
 #include "engine/base/why.h"
+#include "engine/base/without_signal.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define LOCK_TRIES 1000 /* some 10 s */
@@ -121,33 +120,11 @@ static bool fail(struct twi_save_out *out) {
 }
 
 /* A write beyond RLIMIT_FSIZE sends SIGXFSZ to the thread, which would end the program. */
-struct without_signal {
-    sigset_t limit, before;
-    bool pended;
-};
-
-static struct without_signal begin_without_signal(void) {
-    struct without_signal without;
-    sigset_t pending;
-    sigemptyset(&without.limit);
-    sigaddset(&without.limit, SIGXFSZ);
-    without.pended = sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1;
-    (void)pthread_sigmask(SIG_BLOCK, &without.limit, &without.before);
-    return without;
-}
-
-static void end_without_signal(const struct without_signal *without) {
-    const struct timespec at_once = {0, 0};
-    int error = errno;
-    if (!without->pended) (void)sigtimedwait(&without->limit, NULL, &at_once);
-    (void)pthread_sigmask(SIG_SETMASK, &without->before, NULL);
-    errno = error;
-}
-
 static ssize_t write_some(int fd, const unsigned char *bytes, size_t size) {
-    struct without_signal without = begin_without_signal();
+    struct twi_without_signal without;
+    twi_without_signal_begin(&without, SIGXFSZ);
     ssize_t written = write(fd, bytes, size);
-    end_without_signal(&without);
+    twi_without_signal_end(&without);
     return written;
 }
 

@@ -300,6 +300,12 @@ TW_API tw_status tw_each(tw_family *family, int64_t unix_ms,
  *  The text never contains a password. The words may change, so decide by the status. */
 TW_API const char *tw_error_text(void);
 
+/** A ready log_write. It writes "tallywheel LEVEL: TEXT" as one line to standard error. It never
+ *  waits, and no signal ends the program: where nobody reads (a full pipe, a closed one), the line
+ *  is lost. At most 20 lines a second in each process. The next line then has the number of lines
+ *  that were left out. A line costs a few system calls. Needs no engine and no `ctx`. Any thread. */
+TW_API void tw_log_stderr(void *ctx, int level, int event, const char *text);
+
 /** Stops the engine, flushes within the time, returns leases, runs the last closing hooks
  *  (TW_CLOSED_PARTIAL for windows that are still open) and frees everything. No other call may be
  *  running or follow. The time is the system's, also if clock_now_ns is set. The engine is gone
@@ -436,7 +442,9 @@ struct tw_options {
 
     /* Log lines. `level` is an enum tw_log, `event` an enum tw_event. The function is called by one
      * thread at a time: in turns, and in tw_open() and tw_close(). The text never contains a
-     * password. */
+     * password. tw_log_stderr() is a ready one. NULL writes nothing, unless the environment has
+     * TALLYWHEEL_LOG=error, warn or info: then lines up to that level go to standard error. It is
+     * read in tw_open(), and never in a program that has more rights than its user (setuid). */
     void (*log_write)(void *ctx, int level, int event, const char *text);
     void *log_ctx;
 

@@ -20,7 +20,7 @@ PAGES = [
     ("tw_status", "what calls answer, and why",
      "tw_status, GENERAL ERRORS, tw_status_name, tw_status_text, tw_error_text, tw_version"),
     ("tw_options", "options of an engine",
-     "chapter 4, tw_options_init, tw_options, tw_threads, tw_shared, tw_merge, tw_clock, tw_log, tw_lost, tw_event"),
+     "chapter 4, tw_options_init, tw_options, tw_threads, tw_shared, tw_merge, tw_clock, tw_log, tw_log_stderr, tw_lost, tw_event"),
     ("tw_open", "open, flush, stop and close an engine", "tw_open, tw_ready, tw_flush, tw_stop, tw_close"),
     ("tw_turn", "background work in the host's own event loop", "tw_turn, tw_fd, tw_timeout_ms"),
     ("tw_family_options", "options of a family of counters",

@@ -124,7 +124,11 @@ void twi_descriptor_close(int fd) {
     if (is_still(entry)) (void)close(fd); /* a fork since then leaves a copy in the child */
 }
 
-bool twi_descriptor_is_own(int fd) {
+bool twi_descriptor_has(int fd) {
     uint64_t entry;
-    return twi_load_relaxed(&forgotten) == 0 || (find(fd, &entry) != NULL && is_still(entry));
+    return find(fd, &entry) != NULL && is_still(entry);
+}
+
+bool twi_descriptor_is_own(int fd) {
+    return twi_load_relaxed(&forgotten) == 0 || twi_descriptor_has(fd);
 }

@@ -19,6 +19,8 @@ int twi_descriptor_own(int fd);
 /* Closes it, if it is one of this process, and if what is open under the number is still what was noted. Otherwise, and
  * for -1, it does nothing. Any thread. */
 void twi_descriptor_close(int fd);
+/* Whether the library has made what is open under that number in this process. */
+bool twi_descriptor_has(int fd);
 /* Ask before it is read or written. A child may close all descriptors after its first call, too; then the engine loses
  * what it has made in the child, and leaves the child's files alone. Returns true in a process that is no such child:
  * who has opened an engine does not close its descriptors. */

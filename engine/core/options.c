@@ -2,6 +2,7 @@
 #include "engine/core/options.h"
 
 #include "engine/base/key_slot.h"
+#include "engine/core/log_stderr.h"
 #include "engine/core/metric_labels.h"
 #include "engine/core/redis_shape.h"
 #include "engine/port/watch.h"
@@ -228,6 +229,7 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
         options.replay_bytes_max = options.memory_bytes_max / 8;
         if (options.replay_bytes_max > REPLAY_BYTES_DEFAULT) options.replay_bytes_max = REPLAY_BYTES_DEFAULT;
     }
+    twi_log_stderr_by_environment(&options);
     if (options.sync_interval_ms == 0) options.sync_interval_ms = 100;
     if (options.calls_max == 0) options.calls_max = CALLS_MAX_DEFAULT;
     *out = options;
