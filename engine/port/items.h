@@ -189,6 +189,14 @@ void twi_port_forgotten(tw_engine *engine, uint32_t store);
  * restoration is complete). Before that it does not collect. One walk serves all stores for which this was called
  * before the walk ended. Each call starts the walk again. */
 uint64_t twi_port_restore(tw_engine *engine, uint32_t index);
+/* What twi_port_restore() would count twice if it is called again for the same loss, because the process that called it
+ * has ended: its values before, which _undo() gives back. */
+struct twi_restore_before {
+    uint32_t begun;
+    uint64_t to_resend, away, lacked;
+};
+struct twi_restore_before twi_port_restore_before(const tw_engine *engine, uint32_t index);
+void twi_port_restore_undo(tw_engine *engine, uint32_t index, const struct twi_restore_before *before);
 bool twi_port_restore_some(tw_engine *engine);
 /* Called before twi_port_restore() for an item of unknown outcome, which the store that the engine left may have. */
 void twi_port_adrift(const struct twi_item *item);

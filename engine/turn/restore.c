@@ -125,6 +125,19 @@ uint64_t twi_port_restore(tw_engine *engine, uint32_t index) {
     return begin.lost;
 }
 
+struct twi_restore_before twi_port_restore_before(const tw_engine *engine, uint32_t index) {
+    const struct twi_restore_store *store = twi_restore_store_at(engine->restore->stores, index);
+    return (struct twi_restore_before){store->begun, store->to_resend, store->away, store->lacked};
+}
+
+void twi_port_restore_undo(tw_engine *engine, uint32_t index, const struct twi_restore_before *before) {
+    struct twi_restore_store *store = twi_restore_store_at(engine->restore->stores, index);
+    store->begun = before->begun;
+    store->to_resend = before->to_resend;
+    store->away = before->away;
+    store->lacked = before->lacked;
+}
+
 struct walk {
     tw_engine *engine;
     struct twi_generation *generation;

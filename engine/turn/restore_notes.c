@@ -47,8 +47,10 @@ static bool has_room(struct twi_notes *notes) {
 bool twi_notes_add(struct twi_notes *notes, struct twi_cell *cell, struct twi_generation *generation, int64_t delta) {
     twi_check(cell != NULL && generation != NULL);
     if (!has_room(notes)) return false;
-    notes->items[notes->count++] = (struct twi_noted){cell, generation, delta};
     notes->sorted = false;
+    notes->items[notes->count] = (struct twi_noted){cell, generation, delta};
+    twi_fence_compiler(); /* if this process ends in between, there is no note, and not one without a counter */
+    notes->count++;
     return true;
 }
 

@@ -74,6 +74,7 @@ void twi_estate_intend(struct twi_sync *sync, const struct twi_store *store, con
     head->assumed.unknown_since_ms = 0;
     head->assumed.written_ms = head->assumed.entered_ms = now_ms;
     head->assumed.entered_redis_ms = reply->redis_ms;
+    head->before = twi_port_restore_before(sync->engine, store->index);
     publish(estate, head, TWI_ESTATE_RESTORES);
 }
 
@@ -161,6 +162,7 @@ static void note_places_adrift(struct twi_estate *estate) {
 static void finish_restoration(struct twi_sync *sync, struct twi_store *store, uint32_t step) {
     if (step == TWI_ESTATE_SETTLED) return;
     if (step == TWI_ESTATE_RESTORES) {
+        twi_port_restore_undo(sync->engine, store->index, &current_head(sync->sharing.estate)->before);
         uint64_t lost = twi_port_restore(sync->engine, store->index);
         twi_port_count(sync->engine, rollbacks, 1);
         twi_port_count(sync->engine, lost, (int64_t)lost);

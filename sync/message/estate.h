@@ -29,12 +29,13 @@ struct twi_estate_head {
     struct twi_known_stores known;
     struct twi_store_assumed assumed;
     uint32_t lives;
-    _Atomic uint32_t step; /* of TWI_ESTATE_ */
+    _Atomic uint32_t step;            /* of TWI_ESTATE_ */
+    struct twi_restore_before before; /* of TWI_ESTATE_RESTORES */
 };
 enum {
     TWI_ESTATE_SETTLED,
     TWI_ESTATE_RESTORES, /* this identity is new, and it is not known whether all counts are unsent */
-    TWI_ESTATE_REPORTS     /* they are, and this was perhaps not reported to the host */
+    TWI_ESTATE_REPORTS   /* they are, and this was perhaps not reported to the host */
 };
 
 struct twi_estate {

@@ -125,18 +125,42 @@ static void give_up_uncertain(struct twi_sync *sync, struct twi_store *store) {
     }
 }
 
+/* What is reported to the host when the next instance is saved, and not before. The host's function may take long, and
+ * this process may end in it. */
+struct report {
+    const char *what;   /* of a rollback; NULL: none */
+    const char *remedy; /* NULL: its units are uncertain; otherwise they are lost */
+    uint64_t units;
+    const char *left; /* why the instance was left; NULL: that is no loss of its own */
+    char name[TWI_LEDGER_NAME_MAX];
+};
+
+static void report_now(struct twi_sync *sync, const struct report *report) {
+    if (report->what != NULL && report->remedy != NULL)
+        twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_ROLLBACK,
+                     "%s; %s, %" PRIu64 " units of earlier ones are lost", report->what, report->remedy, report->units);
+    else if (report->what != NULL)
+        twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_ROLLBACK,
+                     "%s; what it has is not sent again, %" PRIu64 " units are uncertain", report->what, report->units);
+    if (report->left != NULL)
+        twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_IDENTITY, "a new instance begins: %s (%s)", report->left,
+                     report->name);
+    const char *last = report->left != NULL ? report->left : report->what;
+    if (last != NULL) twi_port_last_error(sync->engine, last);
+    twi_estate_has_reported(sync);
+}
+
 /* Ends the instance. The batches of the replay buffer are in Redis, except those that were still to be replayed. These
  * are uncertain. */
-static void leave_instance(struct twi_sync *sync, struct twi_store *store, const char *why) {
+static void leave_instance(struct twi_sync *sync, struct twi_store *store, const char *why, struct report *report) {
     twi_check(why != NULL && why[0] != '\0');
     uint64_t open = twi_ledger_replay_drop(&store->ledger, twi_ledger_known(&store->ledger));
     twi_port_count(sync->engine, uncertain, (int64_t)open);
     give_up_uncertain(sync, store);
     store->formers.has_any = true;
     twi_port_forgotten(sync->engine, store->index);
-    twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_IDENTITY, "a new instance begins: %s (%s)", why,
-                 store->ledger.name);
-    twi_port_last_error(sync->engine, why);
+    report->left = why;
+    memcpy(report->name, store->ledger.name, sizeof report->name);
 }
 
 /* The replies to the store's requests under way have no meaning any more. */
@@ -173,11 +197,13 @@ void twi_instance_lose(struct twi_sync *sync, struct twi_store *store, const cha
         sync->lives++;
         twi_port_twin(sync->engine);
     }
-    leave_instance(sync, store, why);
+    struct report report = {0};
+    leave_instance(sync, store, why, &report);
     twi_ledger_close_ranks(&store->ledger);
     store->ledger.name_size = 0;
     store->assumed.is_open = false;
     twi_estate_save(sync, store);
+    report_now(sync, &report);
     restart(sync, store, 0, 0);
 }
 
@@ -187,37 +213,23 @@ bool twi_instance_is_ours(struct twi_sync *sync, struct twi_store *store, const 
     return false;
 }
 
-/* What is reported to the host when the next instance is saved, and not before. The host's function may take long, and
- * this process may end in it. */
-struct forgotten {
-    const char *what, *remedy; /* NULL: nothing */
-    uint64_t lost;
-};
-
-static void note_forgotten(struct twi_connection *connection, struct forgotten *forgotten, uint64_t lost,
-                           const char *what, const char *remedy) {
+static void note_forgotten(struct twi_connection *connection, struct report *report, uint64_t lost, const char *what,
+                           const char *remedy) {
     twi_check(what != NULL && remedy != NULL);
     twi_port_count(connection->engine, rollbacks, 1);
     twi_port_count(connection->engine, lost, (int64_t)lost);
     connection->rewrite.tries_left = REWRITE_TRIES;
-    *forgotten = (struct forgotten){what, remedy, lost};
-}
-
-static void report_forgotten(struct twi_sync *sync, const struct forgotten *forgotten) {
-    if (forgotten->what == NULL) return;
-    twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_ROLLBACK, "%s; %s, %" PRIu64 " units of earlier ones are lost",
-                 forgotten->what, forgotten->remedy, forgotten->lost);
-    twi_port_last_error(sync->engine, forgotten->what);
-    twi_estate_has_reported(sync);
+    report->what = what;
+    report->remedy = remedy;
+    report->units = lost;
 }
 
 /* Redis has no counts of this instance any more, but perhaps counts of an earlier one. The kept batches are sent under
  * another instance. */
-static void send_all_again(struct twi_sync *sync, struct twi_store *store, const char *what,
-                           struct forgotten *forgotten) {
+static void send_all_again(struct twi_sync *sync, struct twi_store *store, const char *what, struct report *report) {
     twi_check(store->connection != NULL);
     twi_port_forgotten(sync->engine, store->index);
-    note_forgotten(store->connection, forgotten, twi_ledger_beyond_replay(&store->ledger), what,
+    note_forgotten(store->connection, report, twi_ledger_beyond_replay(&store->ledger), what,
                    "the latest batches are sent again");
 }
 
@@ -234,7 +246,7 @@ static void note_adrift(struct twi_batch *batch) {
 /* This store has no counts of this engine, and it can apply no copy that is under way, because it lacks the ledger. The
  * counters have all their contributions, including the batches of the replay buffer. */
 static void restore_all(struct twi_sync *sync, struct twi_store *store, const struct twi_reply_head *head,
-                        int64_t now_ms, const char *what, struct forgotten *forgotten) {
+                        int64_t now_ms, const char *what, struct report *report) {
     twi_check(store->connection != NULL);
     twi_estate_intend(sync, store, head, now_ms);
     while (store->ledger.head) {
@@ -246,7 +258,7 @@ static void restore_all(struct twi_sync *sync, struct twi_store *store, const st
     }
     twi_check(store->ledger.tail == NULL && store->ledger.unconfirmed == NULL);
     store->formers.has_any = false;
-    note_forgotten(store->connection, forgotten, twi_port_restore(sync->engine, store->index), what,
+    note_forgotten(store->connection, report, twi_port_restore(sync->engine, store->index), what,
                    "what the counters hold is sent again");
 }
 
@@ -268,7 +280,7 @@ static void keep_unsettled(struct twi_sync *sync, struct twi_store *store) {
 /* For a store that we used, or may have used. Our counts there are not sent again. Counts that another store
  * acknowledged since are not there. If it is the store that we left for another one, it lacks only the counts since
  * then. */
-static void leave_uncertain(struct twi_sync *sync, struct twi_store *store, const char *why) {
+static void leave_uncertain(struct twi_sync *sync, struct twi_store *store, const char *why, struct report *report) {
     twi_check(why != NULL);
     uint64_t uncertain, since = twi_ledger_beyond_replay(&store->ledger);
     since += twi_ledger_replay_drop(&store->ledger, 0);
@@ -277,9 +289,9 @@ static void leave_uncertain(struct twi_sync *sync, struct twi_store *store, cons
     if (!was_left) uncertain += since;
     twi_port_count(sync->engine, rollbacks, 1);
     twi_port_count(sync->engine, uncertain, (int64_t)uncertain);
-    twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_ROLLBACK,
-                 "%s; what it has is not sent again, %" PRIu64 " units are uncertain", why, uncertain);
-    leave_instance(sync, store, why);
+    report->what = why;
+    report->units = uncertain;
+    leave_instance(sync, store, why, report);
 }
 
 /* Returns whether our store went back to before our ledger was made, because it has no record of us. This follows only
@@ -293,7 +305,7 @@ static bool was_never_born(const struct twi_store *store, const struct twi_reply
 
 /* A store has accepted another instance of ours. Decides about the previous instance. */
 static void part_from_instance(struct twi_sync *sync, struct twi_store *store, const struct twi_reply_head *head,
-                               int64_t now_ms, struct forgotten *forgotten) {
+                               int64_t now_ms, struct report *report) {
     twi_check(store->ledger.name_size != 0 && store->connection != NULL);
     static const char unborn[] = "Redis went back to before this engine's ledger";
     static const char apart[] = "Redis went back to a state from before two states of this slot were joined";
@@ -303,25 +315,25 @@ static void part_from_instance(struct twi_sync *sync, struct twi_store *store, c
         /* A part of our counts may be older than that marker. A marker that a batch has made again is no evidence about
          * the slot. */
         if (store->assumed.is_joined || head->survivors < 0)
-            leave_uncertain(sync, store, apart);
+            leave_uncertain(sync, store, apart, report);
         else if (store->formers.has_any)
-            send_all_again(sync, store, unborn, forgotten);
+            send_all_again(sync, store, unborn, report);
         else if (head->has_older)
-            leave_uncertain(sync, store, back);
+            leave_uncertain(sync, store, back, report);
         else
-            restore_all(sync, store, head, now_ms, unborn, forgotten);
+            restore_all(sync, store, head, now_ms, unborn, report);
     } else if (same) {
-        leave_instance(sync, store, "the ledger is gone: evicted, expired or overwritten");
+        leave_instance(sync, store, "the ledger is gone: evicted, expired or overwritten", report);
     } else if (!head->marker) {
-        leave_uncertain(sync, store, "the ledger is gone, and a key of another type has the marker's name");
+        leave_uncertain(sync, store, "the ledger is gone, and a key of another type has the marker's name", report);
     } else if (!store->connection->server.may_restore) {
-        leave_uncertain(sync, store, "ledger and marker are gone, and Redis may evict them or would not say");
+        leave_uncertain(sync, store, "ledger and marker are gone, and Redis may evict them or would not say", report);
     } else if (is_known_store(store, head) || head->registered || head->has_older) {
-        leave_uncertain(sync, store, back);
+        leave_uncertain(sync, store, back, report);
     } else if (head->survivors != 0) {
-        leave_uncertain(sync, store, "the ledger's slot was emptied in part, or nobody may count its keys");
+        leave_uncertain(sync, store, "the ledger's slot was emptied in part, or nobody may count its keys", report);
     } else {
-        restore_all(sync, store, head, now_ms, "Redis was wiped", forgotten);
+        restore_all(sync, store, head, now_ms, "Redis was wiped", report);
     }
 }
 
@@ -444,21 +456,21 @@ static void take_opening(struct twi_sync *sync, struct twi_connection *connectio
         return;
     }
     twi_cluster_answered(store);
-    struct forgotten forgotten = {0};
+    struct report report = {0};
     switch (head->kind) {
     case TWI_REPLY_OK:
         if (opened_elsewhere(sync, store, head, now_ms)) {
             restart(sync, store, pause_unknown(sync), now_ms);
             break;
         }
-        if (store->ledger.name_size) part_from_instance(sync, store, head, now_ms, &forgotten);
+        if (store->ledger.name_size) part_from_instance(sync, store, head, now_ms, &report);
         if (!sync->by_slot) connection->server.evicted = connection->server.evicted_now; /* of earlier keys */
         begin_instance(sync, store);
         end_opening(connection, store, now_ms);
         twi_instance_entered(store, head, now_ms);
         twi_instance_note(sync, store, head);
         twi_estate_save(sync, store);
-        report_forgotten(sync, &forgotten);
+        report_now(sync, &report);
         twi_closing_sender_met(sync, head->marker_made_ms, head->redis_ms, now_ms);
         twi_settle_success(sync, connection, now_ms);
         /* When the replicas have the first batch of this identity, they also have the acknowledged data of earlier

@@ -354,6 +354,14 @@ static int64_t fake_to_resend(const tw_engine *engine, uint32_t store) {
     return to_resend;
 }
 
+/* No engine of the simulator is shared. */
+struct twi_restore_before twi_port_restore_before(const tw_engine *engine, uint32_t index) {
+    (void)engine, (void)index;
+    return (struct twi_restore_before){0};
+}
+void twi_port_restore_undo(tw_engine *engine, uint32_t index, const struct twi_restore_before *before) {
+    (void)engine, (void)index, (void)before;
+}
 bool twi_port_keep(tw_engine *engine, uint32_t index, uint64_t *uncertain) {
     struct fake_store *store = &engine->stores[index];
     bool was_left = store->begun != 0;
