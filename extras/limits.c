@@ -25,6 +25,7 @@
 #include "engine/base/atomic.h"
 #include "engine/base/check.h"
 #include "engine/base/why.h"
+#include "engine/memory/arena.h"
 #include "engine/memory/wiped.h"
 #include "extras/limits.h"
 
@@ -416,7 +417,7 @@ static bool gate_make(tw_limits *limits) {
     if (posix_memalign(&pages, limits->gate_bytes, limits->gate_bytes) != 0) return false;
     memset(pages, 0, limits->gate_bytes);
     limits->gate = pages;
-    return twi_wiped_on_fork(pages, limits->gate_bytes);
+    return twi_wiped_on_fork(pages, limits->gate_bytes, twi_arena_unshare_pages);
 }
 
 static void limits_drop(tw_limits *limits) {

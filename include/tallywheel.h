@@ -303,7 +303,7 @@ TW_API const char *tw_error_text(void);
 /** A ready log_write. It writes "tallywheel LEVEL: TEXT" as one line to standard error. It never
  *  waits, and no signal ends the program: where nobody reads (a full pipe, a closed one), the line
  *  is lost. At most 20 lines a second in each process. The next line then has the number of lines
- *  that were left out. A line costs a few system calls. Needs no engine and no `ctx`. Any thread. */
+ *  that were left out. A line costs a few system calls. Needs no engine, no `ctx`. Any thread. */
 TW_API void tw_log_stderr(void *ctx, int level, int event, const char *text);
 
 /** Stops the engine, flushes within the time, returns leases, runs the last closing hooks
@@ -1229,7 +1229,8 @@ TW_API tw_status tw_acquire_some(tw_family *family, tw_key key, int64_t n_max, i
 
 /** Repeats tw_acquire() until the units are admitted or the time is over. Between two tries the
  *  thread sleeps until retry_after_ms is over, until a tw_refund() in this process or in one that
- *  shares the engine, or for 100 ms, whichever comes first. After TW_PENDING the end of a turn wakes the thread, and a refund does
+ *  shares the engine, or for 100 ms, whichever comes first. After TW_PENDING the end of a turn
+ *  wakes the thread, and a refund does
  *  not. Waiting threads have no queue, so a thread that came later may be served first. If n is
  *  above the limit, the denial ends the wait at once. A `final` denial (reported by Redis at most a
  *  second ago) also ends the wait. But if the window ends within the time, the call waits for the

@@ -389,7 +389,7 @@ void *twi_arena_wiped_pages(size_t bytes, size_t shared_bytes) {
     const int kind = MAP_ANONYMOUS | MAP_NORESERVE;
     unsigned char *map = mmap(NULL, bytes + shared_bytes, PROT_NONE, MAP_PRIVATE | kind, -1, 0), *shared = map + bytes;
     if (map == MAP_FAILED) return NULL;
-    if (!twi_wiped_on_fork(map, bytes) ||
+    if (!twi_wiped_on_fork(map, bytes, twi_arena_unshare_pages) ||
         (shared_bytes != 0 &&
          mmap(shared, shared_bytes, PROT_NONE, MAP_SHARED | MAP_FIXED | kind, -1, 0) == MAP_FAILED)) {
         twi_wiped_forget(map, bytes);

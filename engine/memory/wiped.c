@@ -18,6 +18,7 @@ static struct {
     _Atomic uint64_t bytes; /* 0 while the entry is being made */
 } entries[ENTRIES];
 static _Atomic bool watches_forks;
+static void (*renew_pages)(void *pages, size_t bytes); /* set before there is an entry */
 
 static bool answers_anything(void *pages, size_t bytes) {
     return madvise(pages, bytes, NO_ADVICE) == 0;
@@ -30,8 +31,7 @@ static void wipe_all(void) {
         void *pages = (void *)(uintptr_t)twi_load_relaxed(&entries[i].pages);
         size_t bytes = (size_t)twi_load_relaxed(&entries[i].bytes);
         if (pages == NULL || bytes == 0) continue;
-        (void)mmap(pages, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-                   0);
+        renew_pages(pages, bytes);
     }
     errno = error;
 }
@@ -54,9 +54,11 @@ static bool enter(void *pages, size_t bytes) {
     return false;
 }
 
-bool twi_wiped_on_fork(void *pages, size_t bytes) {
+bool twi_wiped_on_fork(void *pages, size_t bytes, void (*renew)(void *pages, size_t bytes)) {
     if (madvise(pages, bytes, MADV_WIPEONFORK) != 0) return false;
-    return !answers_anything(pages, bytes) || (watch_forks() && enter(pages, bytes));
+    if (!answers_anything(pages, bytes)) return true;
+    renew_pages = renew;
+    return watch_forks() && enter(pages, bytes);
 }
 
 void twi_wiped_forget(void *pages, size_t bytes) {

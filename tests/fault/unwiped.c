@@ -1,7 +1,7 @@
 /* unwiped.c -- a kernel that answers "done" to MADV_WIPEONFORK and does nothing, as qemu-user.
- * Goal: a forked child does not go on with the parent's counts, threads and limits. Method: this program enters a filter
- * (seccomp) that answers every madvise() with success, before its first call of the library; then parent and child
- * count, and fork again.
+ * Goal: a forked child does not continue with the parent's counts, threads and limits. Method: this program enters a
+ * filter (seccomp) that answers every madvise() with success, before its first call of the library; then parent and
+ * child count, and fork again.
  * Covers: engine/memory/wiped.c. */
 #include "tests/support/children.h"
 #include "tests/support/support.h"
