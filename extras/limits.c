@@ -25,8 +25,7 @@
 #include "engine/base/atomic.h"
 #include "engine/base/check.h"
 #include "engine/base/why.h"
-#include "engine/memory/arena.h"
-#include "engine/memory/wiped.h"
+#include "engine/base/wiped.h"
 #include "extras/limits.h"
 
 #define SLOTS 62u
@@ -410,6 +409,10 @@ tw_status tw_limits_reload(tw_limits *limits, char *error_text, size_t error_siz
 
 /* ---- life ---- */
 
+static void gate_clear(void *pages, size_t bytes) {
+    memset(pages, 0, bytes);
+}
+
 static bool gate_make(tw_limits *limits) {
     void *pages;
     long page_bytes = sysconf(_SC_PAGESIZE);
@@ -417,7 +420,7 @@ static bool gate_make(tw_limits *limits) {
     if (posix_memalign(&pages, limits->gate_bytes, limits->gate_bytes) != 0) return false;
     memset(pages, 0, limits->gate_bytes);
     limits->gate = pages;
-    return twi_wiped_on_fork(pages, limits->gate_bytes, twi_arena_unshare_pages);
+    return twi_wiped_on_fork(pages, limits->gate_bytes, gate_clear);
 }
 
 static void limits_drop(tw_limits *limits) {

@@ -39,7 +39,7 @@ in_sources '#include "' engine include | grep -vE '#include "(engine/|tallywheel
 in_sources '#include "engine/' sync | grep -vE '"engine/(port/[a-z]+|base/(atomic|check|decimal|descriptor|event_count|glob|grow|key_slot|lock|own_thread|probe|socket_set|why))\.h"' |
     must_be_empty "sync/ sees the engine through engine/port/ (and base/atomic.h, check.h, decimal.h, descriptor.h, event_count.h, glob.h, grow.h, key_slot.h, lock.h, own_thread.h, probe.h, socket_set.h, why.h) only"
 in_sources '#include "' tools examples extras nginx | grep -E '"(\.\./)?(engine|sync)/' | grep -vE '"engine/base/(atomic|check)\.h"' |
-    grep -vE '^extras/.*"engine/(base/(descriptor|grow|own_thread|why|without_signal)|memory/(arena|wiped)|port/(watch|save))\.h"' | must_be_empty "the command, the examples, extras/ and nginx/ use the public header"
+    grep -vE '^extras/.*"engine/(base/(descriptor|grow|own_thread|why|wiped|without_signal)|port/(watch|save))\.h"' | must_be_empty "the command, the examples, extras/ and nginx/ use the public header"
 grep -nE '^ *# *include' include/tallywheel.h | grep -vE '<(stdbool|stddef|stdint|string)\.h>' |
     must_be_empty "the public header includes <stdbool.h> <stddef.h> <stdint.h> <string.h> only"
 

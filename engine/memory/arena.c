@@ -6,7 +6,7 @@
  * pieces were given back meanwhile, they become the run. A thread that finds no piece gathers the runs of all sizes. */
 #include "engine/memory/arena.h"
 
-#include "engine/memory/wiped.h"
+#include "engine/base/wiped.h"
 
 #include <stdlib.h>
 #include <string.h>

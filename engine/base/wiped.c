@@ -1,7 +1,7 @@
 /* wiped.c -- see wiped.h.
  * Always true: the handler of fork() takes no lock and no memory. Entries are few: the records of threads, the page
  * with their mark, and one for each tw_limits. */
-#include "engine/memory/wiped.h"
+#include "engine/base/wiped.h"
 
 #include "engine/base/atomic.h"
 
@@ -15,10 +15,10 @@
 
 static struct {
     _Atomic uint64_t pages; /* 0: none */
+    void (*renew)(void *pages, size_t bytes);
     _Atomic uint64_t bytes; /* 0 while the entry is being made */
 } entries[ENTRIES];
 static _Atomic bool watches_forks;
-static void (*renew_pages)(void *pages, size_t bytes); /* set before there is an entry */
 
 static bool answers_anything(void *pages, size_t bytes) {
     return madvise(pages, bytes, NO_ADVICE) == 0;
@@ -31,7 +31,7 @@ static void wipe_all(void) {
         void *pages = (void *)(uintptr_t)twi_load_relaxed(&entries[i].pages);
         size_t bytes = (size_t)twi_load_relaxed(&entries[i].bytes);
         if (pages == NULL || bytes == 0) continue;
-        renew_pages(pages, bytes);
+        entries[i].renew(pages, bytes);
     }
     errno = error;
 }
@@ -44,10 +44,11 @@ static bool watch_forks(void) {
     return true;
 }
 
-static bool enter(void *pages, size_t bytes) {
+static bool enter(void *pages, size_t bytes, void (*renew)(void *pages, size_t bytes)) {
     for (uint32_t i = 0; i < ENTRIES; i++) {
         uint64_t none = 0;
         if (!twi_cas_relaxed(&entries[i].pages, &none, (uint64_t)(uintptr_t)pages)) continue;
+        entries[i].renew = renew;
         twi_store_relaxed(&entries[i].bytes, bytes);
         return true;
     }
@@ -57,8 +58,7 @@ static bool enter(void *pages, size_t bytes) {
 bool twi_wiped_on_fork(void *pages, size_t bytes, void (*renew)(void *pages, size_t bytes)) {
     if (madvise(pages, bytes, MADV_WIPEONFORK) != 0) return false;
     if (!answers_anything(pages, bytes)) return true;
-    renew_pages = renew;
-    return watch_forks() && enter(pages, bytes);
+    return watch_forks() && enter(pages, bytes, renew);
 }
 
 void twi_wiped_forget(void *pages, size_t bytes) {
