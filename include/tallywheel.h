@@ -39,7 +39,9 @@
  *   P7 on time      By the engine's clock, no counter is seen after its end, and no counter
  *                   disappears before it. A late delta counts in its own window or is reported.
  *   P8 not silent   Every count for which these promises could not be kept is in tw_stats, and is
- *                   reported to on_lost with its key.
+ *                   reported to on_lost with its key. Only of acknowledged counts that Redis has
+ *                   lost, and that no counter and no replay buffer (replay_bytes_max) has any more,
+ *                   the sum alone is known: it is in tw_stats and in the log, without keys.
  *   P9 never waits  tw_add, tw_get and tw_acquire of a key that exists in this window take no lock,
  *                   make no system call, allocate no memory and wait for no other thread, also
  *                   during growth, roll-over, sync and outages. The first insert of a key is
@@ -470,13 +472,13 @@ struct tw_options {
                                   if measurements of the link show the need (OPTIONS) */
 
     /* Acknowledged counts are kept for this time, and in this many bytes, to be sent again to a
-     * Redis that lost them. */
+     * Redis that lost them. In a shared engine the next leader has them, too. */
     uint32_t replay_ms;        /* 1..86400000, default 30 s */
     uint64_t replay_bytes_max; /* at most memory_bytes_max; default 64 MiB or an eighth of it */
 
-    /* P8, by key: counts that will not reach Redis. `reason` is an enum tw_lost. `delta` is 0 for a
-     * distinct count, because the number of elements that Redis lacks cannot be known. It is called
-     * from a turn or from tw_close(). It may not call the engine. */
+    /* P8, by key: counts that will not reach Redis (P8 names the exception). `reason` is an enum
+     * tw_lost. `delta` is 0 for a distinct count, because the number of elements that Redis lacks
+     * cannot be known. It is called from a turn or from tw_close(). It may not call the engine. */
     void (*on_lost)(void *ctx, tw_family *family, tw_key key, int64_t start_ms, int64_t delta,
                     int reason);
     void *lost_ctx;

@@ -106,6 +106,7 @@ static void set_up_store(struct twi_sync *sync, struct twi_store *store, const t
 static void set_up(struct twi_sync *sync, tw_engine *engine, const tw_options *options) {
     sync->engine = engine;
     sync->sharing.estate = twi_port_estate(engine);
+    sync->sharing.replay_bytes = twi_estate_replay_bytes(options);
     sync->interval_ms = options->sync_interval_ms;
     sync->pace.keys_per_s = options->flush_keys_per_s ? options->flush_keys_per_s : TWI_PACE_KEYS_PER_S;
     sync->own_thread = options->threads == TW_OWN_THREAD;
@@ -419,7 +420,7 @@ const struct twi_driver *twi_driver_find(void) {
         .ask_stop = driver_ask_stop,
         .ask_owed = driver_ask_owed,
         .leave = twi_leave,
-        .estate_bytes = sizeof(struct twi_estate),
+        .estate_bytes = twi_estate_bytes,
         .inherit = driver_inherit,
         .finish = driver_finish,
         .hand_over = driver_hand_over,

@@ -141,7 +141,7 @@ struct twi_driver {
     void (*destroy)(struct twi_sync *sync);
     /* The size of the estate: a zeroed block of a shared engine, in which its syncs, one after the other and each in
      * another process, have what the next one must know (twi_port_estate()). */
-    size_t estate_bytes;
+    size_t (*estate_bytes)(const tw_options *options);
     /* Goes on where the sync before has ended, which was in another process. Called once, before the first turn(). */
     void (*inherit)(struct twi_sync *sync);
     /* The engine hands over: what was counted until now is sent, and nothing after that. Called again after each turn;

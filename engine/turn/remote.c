@@ -43,7 +43,7 @@ static tw_status make_sync(tw_engine *engine) {
 
 /* Returns false if there is no memory. */
 static bool make_estate(tw_engine *engine) {
-    size_t bytes = sizeof(struct twi_left) + engine->here->remote.driver->estate_bytes;
+    size_t bytes = sizeof(struct twi_left) + engine->here->remote.driver->estate_bytes(&engine->options);
     struct twi_left *left = twi_arena_block(bytes, true);
     if (left == NULL) return false;
     left->restore = (struct twi_restore){.stores = &left->stores, .is_shared = true};

@@ -435,7 +435,9 @@ void twi_batch_items_drop(struct twi_batch *batch) {
 void twi_batch_free(struct twi_batch *batch) {
     if (!batch) return;
     twi_batch_items_drop(batch);
-    twi_bytes_free(&batch->keys);
-    twi_bytes_free(&batch->args);
+    if (!batch->is_kept) {
+        twi_bytes_free(&batch->keys);
+        twi_bytes_free(&batch->args);
+    }
     free(batch);
 }

@@ -36,6 +36,7 @@ struct twi_batch {
     bool strayed;         /* sent again while the outcome of an earlier copy was unknown, so two stores may have it */
     bool was_short;       /* Redis cut a run of its script short; its units are counted as uncertain */
     bool is_step;         /* it has no items, and replaces numbers whose batches are lost */
+    bool is_kept;         /* its bytes are in the memory that all processes share (replay_ring.h) */
     uint32_t copies_open; /* how many sendings have an unknown outcome */
     int64_t sent_ms;      /* the latest sending */
     int64_t frozen_ms;

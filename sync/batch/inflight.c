@@ -114,17 +114,21 @@ static void settle(const struct twi_item *item, enum twi_inflight_outcome outcom
 }
 
 /* Returns false if there is no memory, or if the place had no room for the bytes. */
-static bool copy(const struct twi_inflight *place, struct twi_batch *batch) {
+static bool copy_bytes(const struct twi_inflight *place, struct twi_batch *batch) {
     *batch = place->batch;
     batch->next = NULL;
     batch->keys = batch->args = (struct twi_bytes){0};
     batch->items = NULL;
-    batch->copies_open = 1; /* how the one ended that the process before has sent is not known */
-    batch->strayed = true;
     if (place->key_bytes + place->arg_bytes > sizeof place->bytes) return false;
     twi_bytes_add(&batch->keys, place->bytes, place->key_bytes);
     twi_bytes_add(&batch->args, place->bytes + place->key_bytes, place->arg_bytes);
-    if (batch->keys.failed || batch->args.failed) return false;
+    return !batch->keys.failed && !batch->args.failed;
+}
+
+static bool copy(const struct twi_inflight *place, struct twi_batch *batch) {
+    if (!copy_bytes(place, batch)) return false;
+    batch->copies_open = 1; /* how the one ended that the process before has sent is not known */
+    batch->strayed = true;
     if (place->batch.item_count == 0) return true;
     batch->items = malloc(place->batch.item_count * sizeof *batch->items);
     if (batch->items) memcpy(batch->items, place->items, place->batch.item_count * sizeof *batch->items);
@@ -135,6 +139,23 @@ static struct twi_batch *batch_of(struct twi_inflight *place) {
     struct twi_batch *batch = malloc(sizeof *batch);
     if (!batch || copy(place, batch)) return batch;
     batch->place = NULL;
+    twi_batch_free(batch);
+    return NULL;
+}
+
+struct twi_batch *twi_inflight_settled(const struct twi_inflight *place) {
+    struct twi_batch *batch = malloc(sizeof *batch);
+    bool is_whole = batch && copy_bytes(place, batch);
+    if (batch) {
+        batch->place = NULL;
+        batch->copies_open = 0;
+    }
+    for (uint32_t i = 0; is_whole && i < place->batch.item_count; i++) {
+        if (place->outcomes[i] == TWI_OUTCOME_RETURNS) (void)twi_batch_set_aside(batch, i);
+        if (place->outcomes[i] == TWI_OUTCOME_LATE) (void)twi_batch_strike(batch, i);
+        if (place->outcomes[i] == TWI_OUTCOME_UNCERTAIN) batch->was_short = true;
+    }
+    if (is_whole) return batch;
     twi_batch_free(batch);
     return NULL;
 }

@@ -64,5 +64,8 @@ void twi_inflight_undo(struct twi_inflight *place);
  * was settled, or if there is no memory (`has_memory` is false, or there is none): then its items are given up as
  * uncertain. After NULL the caller frees the place. */
 struct twi_batch *twi_inflight_inherit(struct twi_inflight *place, bool has_memory);
+/* A batch that was being settled, as it is kept to be sent again: without items, and without the deltas that Redis has
+ * refused. NULL if there is no memory, or if the place had no room for its bytes. */
+struct twi_batch *twi_inflight_settled(const struct twi_inflight *place);
 
 #endif

@@ -3,6 +3,7 @@
 #include "sync/batch/ledger.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/check.h"
@@ -35,7 +36,7 @@ void twi_ledger_close_ranks(struct twi_ledger *ledger) {
     ledger->acked = settled;
     ledger->confirmed = ledger->replicated = ledger->looked = 0;
     ledger->unconfirmed = ledger->head;
-    memset(ledger->missing, 0, sizeof ledger->missing);
+    memset(&ledger->missing, 0, sizeof ledger->missing);
     set_replay_bytes(ledger, 0); /* no batch is confirmed, so no batch may be dropped */
     twi_check(ledger->acked <= ledger->last);
     twi_check_full(twi_ledger_is_valid(ledger));
@@ -65,8 +66,11 @@ void twi_ledger_adopt(struct twi_ledger *ledger, const struct twi_identity *iden
     memcpy(ledger->marker, identity->marker, sizeof ledger->marker);
     ledger->marker_known = false;
     twi_ledger_close_ranks(ledger);
-    for (struct twi_batch *batch = ledger->head; batch; batch = batch->next)
+    for (struct twi_batch *batch = ledger->head; batch; batch = batch->next) {
         random(ctx, &batch->nonce, sizeof batch->nonce);
+        if (ledger->ring) twi_replay_ring_renumber(ledger->ring, batch);
+    }
+    if (ledger->ring) twi_replay_ring_turn(ledger->ring);
 }
 
 void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix,
@@ -198,17 +202,17 @@ void twi_ledger_trim(struct twi_ledger *ledger, int64_t now_ms) {
 void twi_ledger_note_missing(struct twi_ledger *ledger, uint64_t number, uint64_t units) {
     twi_check(number <= ledger->last);
     if (units == 0) return;
-    uint32_t at = ledger->missing_next++ % TWI_LEDGER_MISSING;
-    ledger->missing[at].number = number;
-    ledger->missing[at].units = units;
+    uint32_t at = ledger->missing.next++ % TWI_LEDGER_MISSING;
+    ledger->missing.places[at].number = number;
+    ledger->missing.places[at].units = units;
 }
 
 /* Returns `units` less those that are known to be missing from the numbers above `low` up to `high`. */
 static uint64_t less_missing(const struct twi_ledger *ledger, uint64_t units, uint64_t low, uint64_t high) {
     twi_check(low <= high);
     for (uint32_t i = 0; i < TWI_LEDGER_MISSING; i++) {
-        if (ledger->missing[i].number <= low || ledger->missing[i].number > high) continue;
-        units -= ledger->missing[i].units < units ? ledger->missing[i].units : units;
+        if (ledger->missing.places[i].number <= low || ledger->missing.places[i].number > high) continue;
+        units -= ledger->missing.places[i].units < units ? ledger->missing.places[i].units : units;
     }
     return units;
 }
@@ -351,6 +355,7 @@ void twi_ledger_remove(struct twi_ledger *ledger, struct twi_batch *batch) {
     if (ledger->tail == batch) ledger->tail = before;
     if (ledger->unconfirmed == batch) ledger->unconfirmed = batch->next;
     batch->next = NULL;
+    if (batch->is_kept) twi_replay_ring_drop(ledger->ring, batch);
 }
 
 void twi_ledger_free(struct twi_ledger *ledger) {
@@ -360,6 +365,95 @@ void twi_ledger_free(struct twi_ledger *ledger) {
         twi_batch_free(batch);
     }
     ledger->tail = ledger->unconfirmed = NULL;
+}
+
+/* ---- the ring ---------------------------------------------------------------------------------------------------- */
+
+void twi_ledger_keep(struct twi_ledger *ledger, struct twi_batch *batch) {
+    twi_check(batch->items == NULL && batch->number <= ledger->acked);
+    if (!ledger->ring || batch->is_kept || !twi_replay_ring_fits(ledger->ring, batch)) return;
+    if (batch->number != ledger->acked)
+        return; /* later ones are in the ring, or found no room: it would be behind them */
+    bool is_counted = batch->number <= ledger->confirmed;
+    size_t before = twi_batch_bytes(batch);
+    bool is_kept;
+    while (!(is_kept = twi_replay_ring_keep(ledger->ring, batch)) && ledger->head != batch &&
+           twi_ledger_may_drop(ledger))
+        twi_ledger_drop_first(ledger);
+    if (is_kept && is_counted) set_replay_bytes(ledger, ledger->replay_bytes - before + twi_batch_bytes(batch));
+}
+
+/* The content of the settled batches is lost: a later one does not follow on them. */
+static void drop_list(struct twi_ledger *ledger) {
+    while (ledger->head) {
+        struct twi_batch *batch = ledger->head;
+        twi_ledger_remove(ledger, batch);
+        twi_batch_free(batch);
+    }
+}
+
+static void reach(struct twi_ledger *ledger, const struct twi_batch *batch) {
+    ledger->confirmed = ledger->acked = ledger->last = batch->number;
+    ledger->plus_sum = batch->plus_sum;
+    ledger->minus_sum = batch->minus_sum;
+    twi_ledger_note_missing(ledger, batch->number, batch->struck);
+}
+
+/* Links the batches of the ring that follow on each other, up to the newest one. */
+static void link_kept(struct twi_ledger *ledger) {
+    struct twi_batch read;
+    bool is_damaged;
+    for (uint64_t at = ledger->ring->first; twi_replay_ring_read(ledger->ring, &at, &read, &is_damaged);) {
+        if (ledger->tail && ledger->tail->number != read.before) drop_list(ledger);
+        struct twi_batch *batch = malloc(sizeof *batch);
+        if (batch) {
+            *batch = read;
+            link_last(ledger, batch);
+            continue;
+        }
+        drop_list(ledger);
+        twi_replay_ring_drop(ledger->ring, &read);
+    }
+    if (!is_damaged) return;
+    drop_list(ledger);
+    twi_replay_ring_drop_all(ledger->ring);
+}
+
+void twi_ledger_inherit_kept(struct twi_ledger *ledger, uint64_t confirmed) {
+    twi_check(ledger->head == NULL && ledger->acked == ledger->last);
+    if (!ledger->ring) return;
+    bool replays = confirmed < ledger->acked;
+    link_kept(ledger);
+    const struct twi_batch *newest = ledger->tail;
+    if (newest && newest->number != ledger->acked && newest->before == ledger->acked) reach(ledger, newest);
+    if (newest && newest->number != ledger->acked) drop_list(ledger);
+    if (!ledger->head) twi_replay_ring_drop_all(ledger->ring); /* a gap before the edge may be left */
+    for (struct twi_batch *batch = ledger->head; batch; batch = batch->next) {
+        if (replays && batch->before == confirmed) ledger->confirmed = confirmed;
+        /* the process before may have sent it again, without a reply */
+        batch->strayed = batch->strayed || batch->number > ledger->confirmed;
+    }
+    seek_unconfirmed(ledger);
+    count_replay_bytes(ledger);
+}
+
+void twi_ledger_inherit_settled(struct twi_ledger *ledger, struct twi_batch *batch, const struct twi_batch *noted) {
+    twi_check(ledger->acked == ledger->last && noted->number > ledger->last);
+    uint64_t confirmed = ledger->confirmed, acked = ledger->acked;
+    bool follows = batch && batch->before == acked;
+    if (!follows) {
+        twi_batch_free(batch);
+        drop_list(ledger);
+        reach(ledger, noted);
+        set_replay_bytes(ledger, 0);
+        return;
+    }
+    link_last(ledger, batch);
+    reach(ledger, batch);
+    if (confirmed < acked) ledger->confirmed = confirmed;
+    seek_unconfirmed(ledger);
+    count_replay_bytes(ledger);
+    twi_ledger_keep(ledger, batch);
 }
 
 bool twi_ledger_is_valid(const struct twi_ledger *ledger) {

@@ -14,6 +14,7 @@
 
 #include "sync/batch/reply.h"
 #include "sync/batch/batch.h"
+#include "sync/batch/replay_ring.h"
 
 #define TWI_LEDGER_TTL_MS INT64_C(86400000) /* 24 h. An engine that is cut off for longer starts a new instance */
 /* The ledger's life after the engine has closed. No operating system tries for longer to deliver the data of a
@@ -35,6 +36,14 @@ struct twi_identity {
     char marker[40];
 };
 
+/* Units that the sums at that number include and Redis lacks. They were refused, or were lost before. A ring. */
+struct twi_ledger_missing {
+    struct {
+        uint64_t number, units;
+    } places[TWI_LEDGER_MISSING];
+    uint32_t next;
+};
+
 struct twi_ledger {
     char name[TWI_LEDGER_NAME_MAX];
     size_t name_size; /* 0 if there is no identity */
@@ -47,13 +56,10 @@ struct twi_ledger {
     uint64_t replicated;
     bool awaits_replicas;
     uint64_t plus_sum, minus_sum; /* through `last` */
-    /* Units that the sums at that number include and Redis lacks. They were refused, or were lost before. A ring. */
-    struct {
-        uint64_t number, units;
-    } missing[TWI_LEDGER_MISSING];
-    uint32_t missing_next;
+    struct twi_ledger_missing missing;
     struct twi_batch *head, *tail;
     struct twi_batch *unconfirmed; /* the first above `confirmed`, or NULL; thousands may come before it */
+    struct twi_replay_ring *ring;  /* of a shared engine: the settled batches, for the next process; otherwise NULL */
     size_t replay_bytes;           /* of batches up to min(confirmed, acked) */
     size_t
         *all_replay_bytes; /* the sum of these over all ledgers that share one budget; NULL if there is no such sum */
@@ -83,12 +89,22 @@ bool twi_ledger_append_empty(struct twi_ledger *ledger, uint64_t nonce, int64_t 
 /* Puts a batch at the end that has its number already, and whose outcome is not known (inflight.h). A batch between the
  * last one and this one is lost: `step` (an empty batch) steps over its number. Without a gap `step` is freed. */
 void twi_ledger_inherit(struct twi_ledger *ledger, struct twi_batch *batch, struct twi_batch *step, uint64_t nonce);
+/* The list of a ledger that has no batch yet begins with the batches of its ring. `acked` and the sums are those that
+ * were saved; a batch that came into the ring just after that is settled, too. `confirmed`: as it was saved. A run of
+ * batches that does not end at `acked` is of no use. */
+void twi_ledger_inherit_kept(struct twi_ledger *ledger, uint64_t confirmed);
+/* Behind them comes a settled batch that is not in the ring yet, because the process before has ended before that. NULL
+ * means that its content is lost. `noted` has its numbers and sums. */
+void twi_ledger_inherit_settled(struct twi_ledger *ledger, struct twi_batch *batch, const struct twi_batch *noted);
 struct twi_batch *twi_ledger_find(const struct twi_ledger *ledger, uint64_t number); /* NULL if it is not in the list */
 /* Returns the first batch that is not known to be in Redis. */
 struct twi_batch *twi_ledger_unconfirmed(const struct twi_ledger *ledger);
 bool twi_ledger_is_replaying(const struct twi_ledger *ledger);
 /* Redis has `batch`. `confirmed` moves there, and so does `acked`, unless this is a replay. */
 void twi_ledger_confirm(struct twi_ledger *ledger, struct twi_batch *batch);
+/* A batch that is confirmed goes into the ring, before its number is saved. If there is no room, older ones that may be
+ * dropped make room. Does nothing without a ring, or if it is there already. */
+void twi_ledger_keep(struct twi_ledger *ledger, struct twi_batch *batch);
 /* The store's ledger is at `last`, further than we knew, and remembers the last eight numbers. Moves `confirmed` to
  * just before these, so that they are sent again and the store answers for each. Returns false and changes no state if
  * no batch would be skipped, or an unsettled one. */

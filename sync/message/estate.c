@@ -1,11 +1,23 @@
 /* estate.c -- see estate.h. */
 #include "sync/message/estate.h"
 
+#include <stdint.h>
 #include <string.h>
 
 #include "engine/base/atomic.h"
 #include "engine/base/check.h"
 #include "engine/port/services.h"
+
+size_t twi_estate_replay_bytes(const tw_options *options) {
+    const size_t grain = TWI_REPLAY_RING_GRAIN;
+    if (options->merge != TW_MERGE_SCRIPT) return 0; /* without a ledger there is never a replay */
+    size_t bytes = options->replay_bytes_max < SIZE_MAX / 2 ? (size_t)options->replay_bytes_max : SIZE_MAX / 2;
+    return bytes < grain ? grain : bytes / grain * grain;
+}
+
+size_t twi_estate_bytes(const tw_options *options) {
+    return sizeof(struct twi_estate) + TWI_REPLAY_RING_GRAIN + twi_estate_replay_bytes(options);
+}
 
 struct twi_inflight *twi_estate_places(struct twi_estate *estate) {
     return estate ? estate->places : NULL;
@@ -28,7 +40,10 @@ static void fill(struct twi_estate_head *head, const struct twi_sync *sync, cons
     memcpy(head->identity.marker, ledger->marker, sizeof head->identity.marker);
     head->identity.name_size = ledger->name_size;
     head->marker_known = ledger->marker_known;
+    head->confirmed = ledger->confirmed;
     head->acked = ledger->acked;
+    head->missing = ledger->missing;
+    head->side = sync->sharing.ring.side;
     twi_ledger_sums_acked(ledger, &head->plus_sum, &head->minus_sum);
     head->formers = store->formers;
     head->known = store->known;
@@ -60,7 +75,8 @@ void twi_estate_intend(struct twi_sync *sync, const struct twi_store *store, con
     struct twi_estate_head *head = other_head(estate);
     fill(head, sync, store);
     head->identity = store->candidate;
-    head->acked = head->plus_sum = head->minus_sum = 0;
+    head->confirmed = head->acked = head->plus_sum = head->minus_sum = 0;
+    head->missing = (struct twi_ledger_missing){0};
     head->formers.has_any = false;
     memcpy(head->formers.names[head->formers.next++ % TWI_FORMERS], store->ledger.name, sizeof store->ledger.name);
     head->marker_known = reply->marker != NULL && reply->marker_size < sizeof head->identity.marker;
@@ -94,22 +110,20 @@ static void take_head(struct twi_sync *sync, struct twi_store *store, const stru
     ledger->confirmed = ledger->acked = ledger->last = head->acked;
     ledger->plus_sum = head->plus_sum;
     ledger->minus_sum = head->minus_sum;
+    ledger->missing = head->missing;
     store->formers = head->formers;
     store->known = head->known;
     store->assumed = head->assumed;
-    store->assumed.is_restoring = false;
     store->assumed.look = (struct twi_store_look){0};
     store->assumed.merged = (struct twi_store_merged){0};
     sync->lives = head->lives;
 }
 
-/* The number of a place whose batch was being settled is acknowledged: Redis had answered. */
-static void pass(struct twi_ledger *ledger, const struct twi_batch *batch) {
-    twi_check(ledger->head == NULL);
-    if (batch->number <= ledger->last) return;
-    ledger->confirmed = ledger->acked = ledger->last = batch->number;
-    ledger->plus_sum = batch->plus_sum;
-    ledger->minus_sum = batch->minus_sum;
+/* The number of a place whose batch was being settled is acknowledged: Redis had answered. Not so if one before it
+ * waits for its answer, as when a process ends while it gives its instance up. */
+static void pass(struct twi_ledger *ledger, const struct twi_inflight *place) {
+    if (place->batch.number <= ledger->last || ledger->last != ledger->acked) return;
+    twi_ledger_inherit_settled(ledger, twi_inflight_settled(place), &place->batch);
 }
 
 /* The place with the lowest number above `number`; NULL if there is none. */
@@ -142,11 +156,24 @@ static void take_places(struct twi_sync *sync, struct twi_store *store) {
         }
         twi_batch_free(step);
         if (was_answered) {
-            pass(ledger, &noted);
+            pass(ledger, place);
             twi_estate_save(sync, store); /* before the place is free: this process may end, too */
         }
         twi_inflight_free(place);
     }
+}
+
+/* The replay buffer lies behind the estate. The batches of an instance that is left are part of what the counters hold,
+ * and an instance that is being restored has none. */
+static void take_replay(struct twi_sync *sync, struct twi_store *store, const struct twi_estate_head *head,
+                        uint32_t step) {
+    struct twi_estate *estate = sync->sharing.estate;
+    uintptr_t behind = (uintptr_t)(estate + 1) + TWI_REPLAY_RING_GRAIN - 1;
+    char *bytes = (char *)(behind / TWI_REPLAY_RING_GRAIN * TWI_REPLAY_RING_GRAIN);
+    struct twi_replay_ring *ring = store->ledger.ring = &sync->sharing.ring;
+    twi_replay_ring_begin(ring, &estate->replay, bytes, sync->sharing.replay_bytes, head ? head->side : 0);
+    if (step == TWI_ESTATE_RESTORES) twi_replay_ring_drop_all(ring);
+    twi_ledger_inherit_kept(&store->ledger, head ? head->confirmed : 0);
 }
 
 /* What was in flight went to the store that was left, and is unsent again. */
@@ -184,7 +211,9 @@ void twi_estate_inherit(struct twi_sync *sync, struct twi_store *store) {
     if (step == TWI_ESTATE_RESTORES) note_places_adrift(estate);
     twi_port_inherit_begin(sync->engine);
     if (head) take_head(sync, store, head);
+    take_replay(sync, store, head, step);
     take_places(sync, store);
+    store->assumed.is_restoring = twi_ledger_is_replaying(&store->ledger);
     store->ledger.replicated = store->ledger.awaits_replicas ? 0 : store->ledger.confirmed;
     store->sent_number = store->ledger.confirmed;
     twi_port_inherit_end(sync->engine);

@@ -3,8 +3,8 @@
  *
  *   this process ─hands over, or ends after any instruction▶ another one: twi_estate_inherit() ▶ the batches in flight
  *   are sent again under their numbers ▶ Redis answers OK or DUP, as after a lost connection
- * The replay buffer is not left. If Redis goes back beyond the last number soon after, those units are `lost`, counted
- * by the sums of the ledger.
+ * The replay buffer lies behind the estate (batch/replay_ring.h), so it is left, too. If Redis goes back, the next
+ * process sends the missing batches again.
  * A store that has lost everything is left in three steps, because the next process must know from this memory alone
  * what it may send:
  *   1. twi_estate_intend() saves the identity that the new store has accepted, and that it is being restored.
@@ -24,7 +24,9 @@
 struct twi_estate_head {
     struct twi_identity identity; /* its name has size 0 if there is no instance */
     bool marker_known;
-    uint64_t acked, plus_sum, minus_sum;
+    uint64_t confirmed, acked, plus_sum, minus_sum;
+    struct twi_ledger_missing missing;
+    uint32_t side; /* of the numbers in the replay buffer */
     struct twi_former_ledgers formers;
     struct twi_known_stores known;
     struct twi_store_assumed assumed;
@@ -42,9 +44,14 @@ struct twi_estate {
     _Atomic uint32_t current; /* 1 or 2: that head is whole; 0: no sync has met a store yet */
     uint64_t serials;         /* the last serial of a connection: it rises over all syncs, or Redis would see a twin */
     struct twi_estate_head heads[2];
+    struct twi_replay_ends replay;
     struct twi_inflight places[TWI_INFLIGHT_PLACES];
 };
 
+/* The estate's size, with the replay buffer behind it. Pages that are not used cost nothing. */
+size_t twi_estate_bytes(const tw_options *options);
+/* Of these, the bytes of the replay buffer. */
+size_t twi_estate_replay_bytes(const tw_options *options);
 /* NULL if the engine is not shared. */
 struct twi_inflight *twi_estate_places(struct twi_estate *estate);
 /* Saves the store's instance and its numbers. Does nothing if the engine is not shared. */

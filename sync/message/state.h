@@ -73,7 +73,9 @@ struct twi_published {
 /* Of a shared engine. */
 struct twi_sharing {
     struct twi_estate *estate; /* estate.h; NULL: the engine is not shared */
-    uint64_t last_ticket;      /* of the flush with which it hands over; 0 before that */
+    struct twi_replay_ring ring;
+    size_t replay_bytes;
+    uint64_t last_ticket; /* of the flush with which it hands over; 0 before that */
 };
 
 struct twi_sync {

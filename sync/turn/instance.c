@@ -405,6 +405,7 @@ static void go_back_to(struct twi_sync *sync, struct twi_store *store, const str
     uint64_t lost = twi_ledger_roll_back(&store->ledger, head, step, twi_sync_random(sync->engine));
     twi_instance_went_back(sync, store, gone, lost, now_ms);
     twi_ledger_look_back(&store->ledger);
+    twi_estate_save(sync, store); /* what is lost is counted once, and the next process continues from here */
 }
 
 void twi_instance_at(struct twi_sync *sync, struct twi_store *store, const struct twi_reply_head *head,

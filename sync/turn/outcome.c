@@ -158,7 +158,9 @@ static void settle_applied(struct twi_sync *sync, struct twi_store *store, struc
         settle_items(sync, store, batch, nodes, count, head, now_ms);
     else
         settle_replay(sync, store, batch, nodes, count, head, now_ms);
+    twi_replay_ring_note(batch);
     twi_ledger_confirm(&store->ledger, batch);
+    twi_ledger_keep(&store->ledger, batch);
     twi_instance_note(sync, store, head);
     if (head->kind == TWI_REPLY_OK) twi_instance_entered(store, head, now_ms); /* a DUP writes nothing */
     twi_estate_save(sync, store);
@@ -211,6 +213,7 @@ static void settle_clash(struct twi_sync *sync, struct twi_store *store, struct 
     store->rewind = true;
     if (batch->before != store->ledger.confirmed) return;
     twi_ledger_confirm(&store->ledger, batch);
+    twi_ledger_keep(&store->ledger, batch);
     twi_estate_save(sync, store);
     twi_inflight_forget(batch);
 }

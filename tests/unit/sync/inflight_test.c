@@ -146,6 +146,42 @@ TEST(a_batch_that_was_being_settled_is_settled_to_its_end) {
     }
 }
 
+/* Goal: a process ended while it settled a batch. The batch can be sent again to a Redis that goes back, without what
+ * was refused, and whoever settles it. */
+TEST(a_batch_that_was_being_settled_is_kept_without_what_was_refused) {
+    struct rig rig;
+    hand_open(&rig);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
+    add_to_all(family, 5);
+    struct twi_batch *batch = freeze_all(hand_collect(100));
+    assert_true(twi_inflight_note(places, batch));
+    for (uint32_t i = 0; i < COUNT; i++)
+        twi_inflight_outcome(batch, i, i == 1 ? TWI_OUTCOME_RETURNS : i == 3 ? TWI_OUTCOME_LATE : TWI_OUTCOME_APPLIED);
+    twi_inflight_settle(batch);
+    struct twi_batch *kept = twi_inflight_settled(&places[0]);
+    assert_non_null(kept);
+    assert_null(kept->items);
+    assert_int_equal(kept->key_count, COUNT);
+    assert_int_equal(kept->copies_open, 0);
+    assert_false(kept->was_short);
+    assert_memory_equal(kept->keys.data, batch->keys.data, batch->keys.size);
+    assert_i64_equal(kept->struck, 10);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        assert_i64_equal(twi_batch_take_aside(kept, i), i == 1 ? 5 : 0);
+        assert_i64_equal(twi_batch_strike(kept, i), i == 1 || i == 3 ? 0 : 5);
+    }
+    twi_batch_free(kept);
+    twi_inflight_outcome(batch, 2, TWI_OUTCOME_UNCERTAIN);
+    kept = twi_inflight_settled(&places[0]);
+    assert_true(kept->was_short);
+    twi_batch_free(kept);
+    places[0].key_bytes = TWI_INFLIGHT_BYTES + 1; /* it found no room there */
+    assert_null(twi_inflight_settled(&places[0]));
+    assert_null(go_on(&rig, batch));
+    (void)settle_rest();
+    hand_close(&rig);
+}
+
 /* ---- two processes end, one after the other ---- */
 
 static int lost_calls, ends_in; /* in that call its thread ends */
