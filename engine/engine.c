@@ -355,7 +355,6 @@ static tw_status open_engine(const tw_options *options, const struct twi_replace
         return twi_refuse(TW_ERR_MEMORY, NO_RECORD);
     }
     twi_epoch_set_on_fork(renew_all);
-    twi_supervisor_set(&supervising);
     bool is_shared = checked.shared != TW_SHARED_NO;
     if (!is_shared && checked.threads != TW_HOST_DRIVEN && twi_process_is_barred()) return twi_refuse_for(TWI_WHY_ROOT);
     if (is_shared && !twi_epoch_share()) return refuse_shared(options);
@@ -389,6 +388,7 @@ static tw_status open_engine(const tw_options *options, const struct twi_replace
  * thread of its own would make calls later. */
 tw_status twi_open_with(const tw_options *options, const struct twi_replacements *replacements, tw_engine **out) {
     twi_check(options != NULL && replacements != NULL && out != NULL);
+    twi_supervisor_set(&supervising);
     twi_thread_alone_begin(options->shared != TW_SHARED_NO);
     tw_status status = open_engine(options, replacements, out);
     twi_thread_alone_end();

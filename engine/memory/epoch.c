@@ -171,6 +171,28 @@ static void count_fork(void) {
     (void)twi_add_relaxed(&forks, 1);
 }
 
+static const struct twi_supervision *_Atomic supervision;
+
+void twi_epoch_set_supervision(const struct twi_supervision *functions) {
+    twi_store_release(&supervision, functions); /* static data: it was there before */
+}
+
+static const struct twi_supervision *supervised(void) {
+    return twi_load_relaxed(&supervision);
+}
+
+static bool has_own_table(void) {
+    return supervised() != NULL && supervised()->has_table();
+}
+
+/* The handlers are registered when an engine is opened, so it is known who supervises. */
+static void before_fork(void) {
+    supervised()->before_fork();
+}
+static void begin_child(void) {
+    supervised()->begin_child();
+}
+
 /* A child inherits the registration. Other C libraries than glibc keep a thread's list of robust mutexes over a fork.
  * The child would write into its parent's slot. */
 bool twi_epoch_share(void) {
@@ -180,8 +202,7 @@ bool twi_epoch_share(void) {
     if (is_shared || !twi_lock_is_watched()) return is_shared;
     if (twi_epoch_asymmetric && syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) != 0)
         return false;
-    if (!open_slots_for_all() ||
-        pthread_atfork(twi_supervisor_before_fork, count_fork, twi_supervisor_begin_child) != 0)
+    if (!open_slots_for_all() || supervised() == NULL || pthread_atfork(before_fork, count_fork, begin_child) != 0)
         return false;
     twi_store_relaxed(&twi_domain->processes, twi_process_number());
     is_shared = true;
@@ -191,7 +212,7 @@ bool twi_epoch_share(void) {
 static _Atomic bool is_barred; /* of this process alone, so no other one can take it back */
 
 bool twi_process_is_barred(void) {
-    return twi_load_relaxed(&is_barred) || twi_supervisor_has_table();
+    return twi_load_relaxed(&is_barred) || has_own_table();
 }
 
 static _Thread_local enum { NOT_ALONE, ALONE, ALONE_IN_OWN } is_alone; /* twi_thread_alone_begin() */
@@ -217,7 +238,7 @@ void twi_thread_let_record_go(void) {
 
 bool twi_epoch_look_at_users(void) {
     if (!is_shared || is_alone) return true;
-    if (twi_supervisor_has_table()) return false;
+    if (has_own_table()) return false;
     if (geteuid() != 0) {
         if (!twi_load_relaxed(&twi_domain->has_users)) twi_store_relaxed(&twi_domain->has_users, true);
         return true;
@@ -231,7 +252,7 @@ bool twi_epoch_look_at_users(void) {
 
 void twi_thread_alone_begin(bool is_for_all) {
     if (is_shared) (void)has_begun();
-    bool has_own = is_for_all && geteuid() == 0 && twi_supervisor_begin_table();
+    bool has_own = is_for_all && geteuid() == 0 && supervised()->begin_table();
     if (!has_own && twi_epoch_look_at_users()) return;
     struct twi_thread *self = twi_thread_self;
     if (self != &nobody && self->process == twi_process_number()) self->mark = TWI_THREAD_MARK; /* it has its slot */
@@ -243,7 +264,7 @@ void twi_thread_alone_end(void) {
     bool in_own = is_alone == ALONE_IN_OWN;
     is_alone = NOT_ALONE;
     if (in_own)
-        twi_supervisor_end_table();
+        supervised()->end_table();
     else
         (void)twi_epoch_look_at_users();
 }
@@ -262,14 +283,14 @@ uint32_t twi_process_number(void) {
 
 static bool begin_process(void) {
     if (is_shared) {
-        twi_supervisor_begin_process();
+        supervised()->begin_process();
         uint32_t number = twi_add_relaxed(&twi_domain->processes, 1) + 1; /* others may have written any number */
         twi_store_relaxed(&process_number, number != 0 ? number : 1);
         twi_store_relaxed(&is_barred, false);
         return true;
     }
     if (!make_domain()) return false;
-    twi_supervisor_begin_private();
+    if (supervised() != NULL) supervised()->begin_private();
     long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
     /* A forked child inherits the registration. Registering again has no cost, and helps on kernels that forget it. */
     if (commands > 0 && (commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
@@ -324,7 +345,7 @@ static uint32_t new_slot(void) {
 
 struct twi_thread *twi_thread_register(void) {
     if (!has_begun() || !twi_epoch_look_at_users()) return NULL;
-    if (is_alone != ALONE_IN_OWN && !twi_supervisor_take_part()) return NULL;
+    if (is_alone != ALONE_IN_OWN && supervised() != NULL && !supervised()->take_part()) return NULL;
     if (twi_thread_self->mark == TWI_THREAD_MARK) return twi_thread_self; /* when it took part, it made calls */
     uint32_t number = used_slot(SEARCH_LOOKS);
     if (number == 0) number = new_slot();

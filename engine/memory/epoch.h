@@ -308,28 +308,29 @@ void twi_threads_forget(const void *engine, uint32_t process);
 /* Returns false if the kernel does not report the end of this thread. Then the turn asks for each such thread. */
 bool twi_thread_is_watched(struct twi_thread *self);
 
-/* ---- what supervisor.c defines for epoch.c ---- */
+/* ---- a process that only supervises (supervisor.h) ---- */
 
-/* Returns true if this process also has a table of threads of its own. */
-bool twi_supervisor_has_table(void);
-/* Handlers of fork(). They wait for no lock. */
-void twi_supervisor_before_fork(void);
-void twi_supervisor_begin_child(void);
-/* A process begins, by the first call in a child: with the table of all, or with a private one. */
-void twi_supervisor_begin_process(void);
-void twi_supervisor_begin_private(void);
-
-/* A thread is about to register in the table of all, and is counted there. Returns false if this process may not use
- * that table any more. */
-bool twi_supervisor_take_part(void);
-/* Returns true if this thread may open an engine in a table of its own process, until end_table(). If no engine is open
- * that others have, nothing of the table of all is needed any more. Then a new one is for all, the process takes part,
- * and the result is false. */
-bool twi_supervisor_begin_table(void);
-void twi_supervisor_end_table(void);
-
-/* ---- and what epoch.c defines for supervisor.c ---- */
-
+/* What decides whether this process uses the table of all, where others can write. */
+struct twi_supervision {
+    /* Returns true if this process also has a table of threads of its own. */
+    bool (*has_table)(void);
+    /* Handlers of fork(). They wait for no lock. */
+    void (*before_fork)(void);
+    void (*begin_child)(void);
+    /* A process begins, by the first call in a child: with the table of all, or with a private one. */
+    void (*begin_process)(void);
+    void (*begin_private)(void);
+    /* A thread is about to register in the table of all, and is counted there. Returns false if this process may not
+     * use that table any more. */
+    bool (*take_part)(void);
+    /* Returns true if this thread may open an engine in a table of its own process, until end_table(). If no engine is
+     * open that others have, nothing of the table of all is needed any more. Then a new one is for all, the process
+     * takes part, and the result is false. */
+    bool (*begin_table)(void);
+    void (*end_table)(void);
+};
+/* Called before the first thread registers, always with the same functions. Until then nobody supervises. */
+void twi_epoch_set_supervision(const struct twi_supervision *functions);
 /* The process shares its threads with no process of another user any more. */
 void twi_process_unbar(void);
 /* This thread has no record any more, so its next call registers it again. */

@@ -22,16 +22,12 @@ static enum part part_now(void) {
     return part_of(twi_load_relaxed(&part));
 }
 
-bool twi_supervisor_has_table(void) {
+static bool has_table(void) {
     return part_now() == HAS_OWN;
 }
 
 bool twi_supervisor_is_here(void) {
     return part_now() != TAKES_PART;
-}
-
-void twi_supervisor_set(const struct twi_supervising *functions) {
-    supervising = functions;
 }
 
 /* ---- fork ---- */
@@ -53,7 +49,7 @@ static void release_slot(struct twi_thread *self) {
 }
 
 /* If the thread that forks is the only one that has registered, it lets go. It is known again after its next call. */
-void twi_supervisor_before_fork(void) {
+static void before_fork(void) {
     struct twi_thread *self = twi_thread_self;
     uint64_t found = twi_load_relaxed(&part);
     uint32_t count = (uint32_t)found;
@@ -63,7 +59,7 @@ void twi_supervisor_before_fork(void) {
 }
 
 /* The child takes part with its first call. Another handler may have made that already. */
-void twi_supervisor_begin_child(void) {
+static void begin_child(void) {
     if (twi_process_has_begun()) return;
     if (of_all != NULL) twi_domain = of_all;
     of_all = NULL;
@@ -72,20 +68,20 @@ void twi_supervisor_begin_child(void) {
     pthread_mutex_init(&own_lock, NULL);
 }
 
-void twi_supervisor_begin_process(void) {
+static void begin_process(void) {
     if (of_all != NULL) twi_domain = of_all; /* a child of clone() */
     of_all = NULL;
     own_users = 0;
     if (part_now() == HAS_OWN) twi_store_relaxed(&part, (uint64_t)SUPERVISES << 32);
 }
 
-void twi_supervisor_begin_private(void) {
+static void begin_private(void) {
     twi_store_relaxed(&part, 0);
 }
 
 /* ---- its first call, and a table of its own ---- */
 
-bool twi_supervisor_take_part(void) {
+static bool take_part(void) {
     if (takes_part_now) return true;
     if (part_now() == SUPERVISES) {
         twi_lock(&own_lock); /* other threads wait until it has joined */
@@ -115,7 +111,7 @@ static bool make_table(bool is_for_all) {
 }
 
 /* Under the lock. While a thread is between alone_begin() and alone_end(), the table stays. */
-static void begin_table(void) {
+static void try_table(void) {
     uint64_t before = twi_load_relaxed(&part);
     bool is_for_all = own_users == 0 && supervising->others_have_none();
     if (part_of(before) == TAKES_PART || (part_of(before) == HAS_OWN && !is_for_all)) return;
@@ -130,10 +126,10 @@ static void begin_table(void) {
 
 /* Returns true if this thread may open an engine now, in a table of its own process. If no engine is open that others
  * have, nothing of the table of all is needed any more. Then the new one is for all, and the process takes part. */
-bool twi_supervisor_begin_table(void) {
+static bool begin_table(void) {
     if (!twi_supervisor_is_here()) return false;
     twi_lock(&own_lock);
-    begin_table();
+    try_table();
     bool has_own = part_now() == HAS_OWN;
     if (has_own) own_users++;
     twi_unlock(&own_lock);
@@ -142,9 +138,24 @@ bool twi_supervisor_begin_table(void) {
     return has_own;
 }
 
-void twi_supervisor_end_table(void) {
+static void end_table(void) {
     twi_lock(&own_lock);
     own_users--;
     twi_unlock(&own_lock);
     if (twi_thread_self->mark == TWI_THREAD_MARK) twi_thread_self->mark = 0;
+}
+
+void twi_supervisor_set(const struct twi_supervising *functions) {
+    static const struct twi_supervision supervision = {
+        .has_table = has_table,
+        .before_fork = before_fork,
+        .begin_child = begin_child,
+        .begin_process = begin_process,
+        .begin_private = begin_private,
+        .take_part = take_part,
+        .begin_table = begin_table,
+        .end_table = end_table,
+    };
+    supervising = functions;
+    twi_epoch_set_supervision(&supervision);
 }

@@ -140,7 +140,7 @@ struct twi_driver {
     /* Closes the socket, settles every item that it has with twi_port_give_up(TW_LOST_CLOSED), and frees its memory. */
     void (*destroy)(struct twi_sync *sync);
     /* The size of the estate: a zeroed block of a shared engine, in which its syncs, one after the other and each in
-     * another process, have what the next one must know (twi_port_estate()). */
+     * another process, have what the next one must know (twi_port_estate()). NULL: nothing. */
     size_t (*estate_bytes)(const tw_options *options);
     /* Goes on where the sync before has ended, which was in another process. Called once, before the first turn(). */
     void (*inherit)(struct twi_sync *sync);

@@ -73,8 +73,9 @@ static tw_key key_of(uint32_t number, char text[80]) {
     return tw_bytes(text, (size_t)size);
 }
 
+/* Between two lives there is no engine. */
 static int64_t now_of(struct model *model) {
-    return twi_clock_read(&model->engine->clock);
+    return model->engine != NULL ? twi_clock_read(&model->engine->clock) : fake_clock_wall_ms(&model->clock);
 }
 
 /* ---- what a window has ------------------------------------------------------------------------------------------- */
@@ -272,6 +273,7 @@ static void end_life(struct model *model) {
     model->closing = true;
     check_i64(tw_close(model->engine, 0), TW_OK);
     model->closing = model->has_saved = false;
+    model->engine = NULL;
 }
 
 /* What was not final yet is there, key by key. Where there was no room for some keys, the overflow counter has their
