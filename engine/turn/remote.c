@@ -44,7 +44,8 @@ static tw_status make_sync(tw_engine *engine) {
 /* Returns false if there is no memory. */
 static bool make_estate(tw_engine *engine) {
     const struct twi_driver *driver = engine->here->remote.driver;
-    size_t bytes = sizeof(struct twi_left) + (driver->estate_bytes != NULL ? driver->estate_bytes(&engine->options) : 0);
+    size_t bytes =
+        sizeof(struct twi_left) + (driver->estate_bytes != NULL ? driver->estate_bytes(&engine->options) : 0);
     struct twi_left *left = twi_arena_block(bytes, true);
     if (left == NULL) return false;
     left->restore = (struct twi_restore){.stores = &left->stores, .is_shared = true};
