@@ -105,7 +105,8 @@ bool twi_saved_windows(tw_family *family, struct twi_saved_windows *windows) {
     twi_check(twi_turn_is_owned(family->engine));
     *windows = (struct twi_saved_windows){.list = NULL};
     for (size_t wanted = 1;; wanted = windows->count) {
-        if (!twi_grow(&windows->list, sizeof *windows->list, &windows->room, wanted, WINDOWS_FIRST)) return false;
+        if (!twi_grow(&windows->list, sizeof(struct twi_generation *), &windows->room, wanted, WINDOWS_FIRST))
+            return false;
         windows->count = 0;
         twi_section_enter(twi_thread_self);
         twi_window_visit(family, note_window, windows);

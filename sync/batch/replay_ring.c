@@ -12,7 +12,7 @@
 
 struct numbers {
     uint64_t number, before, nonce, plus_sum, minus_sum;
-    bool is_step;
+    uint8_t is_step; /* no bool: another process may write any byte */
 };
 
 /* A record. Behind it are `args` and then `keys`. */
@@ -23,7 +23,7 @@ struct kept {
     struct numbers numbers[2];
     uint64_t plus, minus, struck;
     int64_t frozen_ms;
-    bool strayed, was_short;
+    uint8_t strayed, was_short;
 };
 
 static uint64_t bytes_of(uint64_t keys, uint64_t args) {
@@ -196,9 +196,9 @@ static void fill(struct twi_batch *batch, const struct kept *record, uint32_t si
         .plus = record->plus,
         .minus = record->minus,
         .struck = record->struck,
-        .strayed = record->strayed,
-        .was_short = record->was_short,
-        .is_step = numbers->is_step,
+        .strayed = record->strayed != 0,
+        .was_short = record->was_short != 0,
+        .is_step = numbers->is_step != 0,
         .is_kept = true,
         .frozen_ms = record->frozen_ms,
     };

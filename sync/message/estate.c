@@ -203,7 +203,7 @@ static void finish_restoration(struct twi_sync *sync, struct twi_store *store, u
 
 void twi_estate_inherit(struct twi_sync *sync, struct twi_store *store) {
     struct twi_estate *estate = sync->sharing.estate;
-    twi_check(store->ledger.head == NULL && store->ledger.name_size == 0);
+    twi_check(estate != NULL && store->ledger.head == NULL && store->ledger.name_size == 0);
     const struct twi_estate_head *head = current_head(estate);
     uint32_t step = head ? twi_load_relaxed(&head->step) : TWI_ESTATE_SETTLED;
     sync->serials = estate->serials;

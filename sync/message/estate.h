@@ -57,7 +57,7 @@ struct twi_inflight *twi_estate_places(struct twi_estate *estate);
 /* Saves the store's instance and its numbers. Does nothing if the engine is not shared. */
 void twi_estate_save(struct twi_sync *sync, const struct twi_store *store);
 /* Saves the identity that the store has accepted by that reply, before anything is changed for it. */
-void twi_estate_intend(struct twi_sync *sync, const struct twi_store *store, const struct twi_reply_head *head,
+void twi_estate_intend(struct twi_sync *sync, const struct twi_store *store, const struct twi_reply_head *reply,
                        int64_t now_ms);
 /* The restoration was reported to the host. */
 void twi_estate_has_reported(struct twi_sync *sync);
