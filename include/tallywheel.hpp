@@ -44,6 +44,10 @@ inline const char *status_text(tw_status status) noexcept {
 inline const char *version() noexcept {
     return tw_version();
 }
+/** A ready options.log_write: lines on standard error. */
+inline void log_stderr(void *ctx, int level, int event, const char *text) noexcept {
+    tw_log_stderr(ctx, level, event, text);
+}
 /** Why the last failed call of this thread failed. */
 inline const char *error_text() noexcept {
     return tw_error_text();
