@@ -61,11 +61,7 @@ static uint64_t draw(struct model *model, uint64_t bound) {
 static bool chance(struct model *model, uint32_t percent) {
     return test_prng_chance(&model->prng, percent, 100);
 }
-static int64_t pick(struct model *model, const int64_t *values, size_t count) {
-    return values[draw(model, count)];
-}
-#define PICK(model, ...) \
-    pick((model), (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
+#define PICK(model, ...) TEST_PRNG_PICK(&(model)->prng, __VA_ARGS__)
 
 static tw_key key_of(uint32_t number, char text[80]) {
     int size =

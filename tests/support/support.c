@@ -275,6 +275,10 @@ bool test_prng_chance(struct test_prng *prng, uint32_t numerator, uint32_t denom
     return test_prng_below(prng, denominator) < numerator;
 }
 
+int64_t test_prng_pick(struct test_prng *prng, const int64_t *values, size_t count) {
+    return values[test_prng_below(prng, count)];
+}
+
 /* ---- a clock that tests control
  * -------------------------------------------------------------------------------------- */
 

@@ -91,6 +91,10 @@ uint64_t test_prng_next(struct test_prng *prng);
 uint64_t test_prng_below(struct test_prng *prng, uint64_t bound);             /* 0 .. bound - 1; bound > 0 */
 int64_t test_prng_between(struct test_prng *prng, int64_t low, int64_t high); /* low .. high, both included */
 bool test_prng_chance(struct test_prng *prng, uint32_t numerator, uint32_t denominator);
+int64_t test_prng_pick(struct test_prng *prng, const int64_t *values, size_t count);
+/* One of the values behind the first argument. */
+#define TEST_PRNG_PICK(prng, ...) \
+    test_prng_pick((prng), (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
 
 /* ---- a clock that tests control
  * ------------------------------------------------------------------------------------ */

@@ -274,8 +274,8 @@ static bool answer_registry(struct redis_model *model, const struct model_word *
     return true;
 }
 
-/* Goal: a number of live engines that the script cannot have given is not believed, and its connection is left, like
- * one with any other reply that makes no sense. One engine is a number like others. */
+/* Goal: the script cannot give every number of live engines. An impossible one is not believed, and the engine leaves
+ * the connection, as after any other reply that makes no sense. One engine is a number like others. */
 TEST(a_senseless_number_of_engines_is_not_believed) {
     static const struct world_faults none = {0};
     static const struct {

@@ -328,7 +328,7 @@ TEST_WITH(a_load_without_room_can_be_repeated_with_more, begin, end, NULL) {
     start_again();
 }
 
-/* ---- files of before --------------------------------------------------------------------------------------------- */
+/* ---- files of earlier versions ----------------------------------------------------------------------------------- */
 
 static unsigned char *put(unsigned char *to, uint64_t number, size_t bytes) {
     for (size_t i = 0; i < bytes; i++) to[i] = (unsigned char)(number >> 8 * i);

@@ -238,8 +238,8 @@ static bool is_between(const struct run *run, const struct run *from, const stru
            (run->last == from->last || run->last == to->last);
 }
 
-/* Goal: a process ends after any instruction, and the next one finds whole batches: those of before, or those of after.
- * Method: a child is stepped, and this process reads after each instruction. */
+/* Goal: a process ends after any instruction. The next one finds whole batches: those that were there before the move,
+ * or those that are there after it. Method: a child is stepped, and this process reads after each instruction. */
 TEST(a_process_may_end_after_any_instruction) {
     if (test_is_slow()) {
         test_leave_out("it steps through the library's own instructions: a build without a sanitizer runs this");
