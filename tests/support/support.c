@@ -12,6 +12,7 @@
 #include <strings.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -414,4 +415,35 @@ bool test_wait(bool (*is_true)(void *ctx), void *ctx, int64_t timeout_ms) {
         waited_ms += step_ms < WAIT_STEP_MS_MAX ? step_ms : WAIT_STEP_MS_MAX;
         last_ms = now_ms;
     }
+}
+
+/* ---- a thread that waits ----------------------------------------------------------------------------------------- */
+
+pid_t test_own_thread(void) {
+    return (pid_t)syscall(SYS_gettid);
+}
+
+/* The state of proc_pid_stat(5). */
+static bool is_asleep(pid_t thread) {
+    char path[64], text[1024] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)thread);
+    FILE *file = fopen(path, "r");
+    if (file == NULL) return false;
+    char *read = fgets(text, sizeof text, file);
+    fclose(file);
+    char *after_name = read == NULL ? NULL : strrchr(text, ')');
+    return after_name != NULL && after_name[1] == ' ' && after_name[2] == 'S';
+}
+
+static bool sleeps_on(void *thread) {
+    pid_t number = atomic_load((_Atomic pid_t *)thread);
+    for (int look = 0; look < 10; look++) {
+        if (number == 0 || !is_asleep(number)) return false;
+        test_sleep_ms(5);
+    }
+    return true;
+}
+
+void test_await_asleep(_Atomic pid_t *thread) {
+    assert_true(test_wait(sleeps_on, thread, TEST_PATIENCE_MS));
 }

@@ -125,7 +125,11 @@ int64_t test_rss_bytes(void);     /* resident memory of this process */
 int64_t test_fd_count(void);      /* open file descriptors */
 int64_t test_thread_count(void);  /* threads of this process */
 bool test_is_alone(void *unused); /* for test_wait(): no thread is left but the one that asks */
-int64_t test_mono_ms(void);       /* the system's monotonic clock, for deadlines of tests */
+/* Waits until thread `*thread` of this process, which writes its number there when it begins, has slept for 50 ms
+ * without a break: it is inside a call that waits. Fails after TEST_PATIENCE_MS. */
+void test_await_asleep(_Atomic pid_t *thread);
+pid_t test_own_thread(void); /* its number */
+int64_t test_mono_ms(void);  /* the system's monotonic clock, for deadlines of tests */
 void test_sleep_ms(int64_t ms);
 /* fork(), and the child ends with the thread that made it: a test that is killed leaves nobody behind that works on. */
 pid_t test_fork(void);

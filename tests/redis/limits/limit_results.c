@@ -164,18 +164,19 @@ struct scene {
     char live[200]; /* their entries in the registry */
 };
 
-static tw_engine *open_engine(const char *url, uint32_t threads) {
+static tw_engine *open_engine(const char *url, uint32_t threads, uint32_t timeout_ms) {
     tw_options options;
     tw_engine *engine;
     quick_options(&options, url);
     options.threads = threads;
+    if (timeout_ms != 0) options.redis_timeout_ms = timeout_ms;
     assert_status(test_open(&options, &engine), TW_OK);
     return engine;
 }
 
-static void open_engines(struct scene *scene, const char *url) {
-    scene->driven = open_engine(url, TW_HOST_DRIVEN);
-    scene->waits = open_engine(url, TW_OWN_THREAD);
+static void open_engines(struct scene *scene, const char *url, uint32_t timeout_ms) {
+    scene->driven = open_engine(url, TW_HOST_DRIVEN, timeout_ms);
+    scene->waits = open_engine(url, TW_OWN_THREAD, timeout_ms);
 }
 
 static tw_engine *decider(const struct scene *scene, const struct cell *cell) {
@@ -256,7 +257,7 @@ static bool is_told_that_units_are_spent(void *ctx) {
 
 /* Only engines that ask Redis have a part of a bucket. */
 static void share_a_bucket(struct scene *scene, const struct cell *cell) {
-    tw_engine *other = open_engine(scene->server.url, TW_OWN_THREAD);
+    tw_engine *other = open_engine(scene->server.url, TW_OWN_THREAD, TEST_PATIENCE_MS);
     tw_family *others;
     assert_status(open_cell(other, cell, &others), TW_OK);
     assert_status(tw_acquire(others, tw_str("k"), OTHERS, LIMIT, NULL), TW_OK);
@@ -357,17 +358,18 @@ static void close_scene(struct scene *scene) {
 
 TEST(without_redis) {
     struct scene scene = {0};
-    open_engines(&scene, NULL);
+    open_engines(&scene, NULL, 0);
     for_each_cell(NONE, open_families, &scene);
     for_each_cell(NONE, count_alone, &scene);
     for_each_cell(NONE, play, &scene);
     close_scene(&scene);
 }
 
+/* Redis and this process may get no processor for a while: with a time of 1 s that is an outage, and decided as one. */
 TEST(while_redis_is_up) {
     struct scene scene = {0};
     redis_server_start(&scene.server, NULL);
-    open_engines(&scene, scene.server.url);
+    open_engines(&scene, scene.server.url, TEST_PATIENCE_MS);
     for_each_cell(UP, open_families, &scene);
     meet(&scene);
     for_each_cell(UP, share_a_key, &scene);
@@ -390,7 +392,7 @@ static bool is_seen_away(void *ctx) {
 TEST(while_redis_is_away) {
     struct scene scene = {0};
     redis_server_start(&scene.server, NULL);
-    open_engines(&scene, scene.server.url);
+    open_engines(&scene, scene.server.url, 0);
     for (int with = AWAY_GRACE; with <= AWAY; with++) for_each_cell((enum state)with, open_families, &scene);
     meet(&scene);
     for (int with = AWAY_GRACE; with <= AWAY; with++) for_each_cell((enum state)with, share_a_key, &scene);
@@ -405,7 +407,7 @@ TEST(while_redis_is_away) {
 
 TEST(when_redis_was_never_reached) {
     struct scene scene = {0};
-    open_engines(&scene, "unix:///nowhere/redis.sock");
+    open_engines(&scene, "unix:///nowhere/redis.sock", 0);
     for (int with = NEVER_GRACE; with <= NEVER; with++) for_each_cell((enum state)with, open_families, &scene);
     for (int with = NEVER_GRACE; with <= NEVER; with++) for_each_cell((enum state)with, count_alone, &scene);
     await(&scene, is_seen_away, &scene);

@@ -261,10 +261,12 @@ TEST(a_statement_under_way_brings_nothing_back) {
 
 struct releaser {
     tw_family *jobs;
+    _Atomic pid_t thread;
     tw_status status;
 };
 static void *release(void *ctx) {
     struct releaser *releaser = ctx;
+    atomic_store(&releaser->thread, test_own_thread());
     releaser->status = tw_hold_release(releaser->jobs, tw_str("a"));
     return NULL;
 }
@@ -283,7 +285,7 @@ TEST(stopping_ends_a_release_that_waits) {
     redis_server_pause(&server);
     test_sleep_ms(LIFE_MS); /* the hold is in a statement that is under way */
     assert_int_equal(pthread_create(&thread, NULL, release, &releaser), 0);
-    test_sleep_ms(100); /* the releaser waits for Redis by now */
+    test_await_asleep(&releaser.thread); /* for Redis */
     int64_t stopped_ms = test_mono_ms();
     assert_status(tw_stop(engine), TW_OK);
     pthread_join(thread, NULL);
