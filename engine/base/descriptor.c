@@ -2,14 +2,17 @@
 #include "engine/base/descriptor.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "engine/base/atomic.h"
 
+#define PAUSE_MS 10        /* where poll() is refused */
 #define ENTRIES_MAX 65536u /* of a process: three or four of each engine, and some of each connection to Redis */
 
 /* An entry is one word, so that no thread sees a part of it: the number plus 1, and in the lower half what differs
@@ -131,4 +134,11 @@ bool twi_descriptor_has(int fd) {
 
 bool twi_descriptor_is_own(int fd) {
     return twi_load_relaxed(&forgotten) == 0 || twi_descriptor_has(fd);
+}
+
+int twi_descriptor_wait(struct pollfd *fds, unsigned count, int ms) {
+    int ready = poll(fds, count, ms);
+    if (ready < 0 && errno != EINTR && ms != 0)
+        nanosleep(&(struct timespec){.tv_nsec = (ms > 0 && ms < PAUSE_MS ? ms : PAUSE_MS) * 1000000L}, NULL);
+    return ready;
 }

@@ -28,5 +28,9 @@ bool twi_descriptor_is_own(int fd);
 /* The first call in a child. What is noted is the parent's. A child of fork() has closed it, and in a child of clone()
  * it stays open. */
 void twi_descriptors_forget(void);
+/* poll(). If the system refuses that (a sandbox), it is a pause of at most 10 ms, because a loop that waits here would
+ * never rest. Returns what poll() returned. */
+struct pollfd;
+int twi_descriptor_wait(struct pollfd *fds, unsigned count, int ms);
 
 #endif

@@ -23,7 +23,7 @@ static void await(tw_engine *engine) {
     int tick_ms = left_ms <= 0 ? 0 : left_ms < LOOK_MS ? (int)left_ms : LOOK_MS;
     int wake_fd = twi_descriptor_is_own(engine->here->second.wake_fd) ? engine->here->second.wake_fd : -1;
     struct pollfd fds[2] = {{.fd = wake_fd, .events = POLLIN}, {.fd = twi_driving_fd(engine), .events = POLLIN}};
-    if (poll(fds, 2, tick_ms) <= 0 || (fds[0].revents & POLLIN) == 0) return;
+    if (twi_descriptor_wait(fds, 2, tick_ms) <= 0 || (fds[0].revents & POLLIN) == 0) return;
     uint64_t value;
     (void)!read(wake_fd, &value, sizeof value);
 }

@@ -309,7 +309,7 @@ static void sleep_until_next(tw_engine *engine, uint32_t most_ms) {
 void twi_turn_nap(tw_engine *engine, uint32_t ms) {
     int set = engine->here->waits.fd;
     struct pollfd fd = {.fd = twi_descriptor_is_own(set) ? set : -1, .events = POLLIN};
-    (void)poll(&fd, 1, (int)ms);
+    (void)twi_descriptor_wait(&fd, 1, (int)ms);
 }
 
 void twi_turn_loop(tw_engine *engine) {

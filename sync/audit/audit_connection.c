@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/base/check.h"
+#include "engine/base/descriptor.h"
 #include "engine/port/services.h"
 #include "sync/batch/reply.h"
 
@@ -26,7 +27,8 @@ void twi_audit_fail(struct twi_audit_connection *connection, tw_status status, c
 
 static void await_fd(int fd, bool to_write, int64_t ms) {
     struct pollfd pollfd = {.fd = fd, .events = to_write ? POLLOUT : POLLIN};
-    (void)poll(&pollfd, fd >= 0, (int)(fd < 0 && ms > 10 ? 10 : ms)); /* a look-up may have got no descriptor */
+    (void)twi_descriptor_wait(&pollfd, fd >= 0,
+                              (int)(fd < 0 && ms > 10 ? 10 : ms)); /* a look-up may have got no descriptor */
 }
 
 static void await(struct twi_audit_connection *connection, bool to_write, int64_t ms) {

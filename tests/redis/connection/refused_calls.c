@@ -14,6 +14,7 @@
 #include <linux/seccomp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -233,6 +234,44 @@ TEST(no_refused_call_ends_or_blocks_the_program) {
         test_leave_out("no seccomp filter for all threads at once: run it on Linux 3.17 or newer, outside of valgrind");
     assert_int_equal(wrong, 0);
     redis_server_stop(&server);
+}
+
+/* ---- nothing to do ----------------------------------------------------------------------------------------------- */
+
+static int64_t processor_ms(void) {
+    struct rusage used;
+    (void)getrusage(RUSAGE_SELF, &used);
+    return (used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000 +
+           (used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1000;
+}
+
+/* Goal: an engine with nothing to do rests, also where it may not wait with poll(). A loop that does not rest uses all
+ * of a processor, or all that it gets. */
+TEST(an_engine_rests_where_poll_is_refused) {
+    struct play *play = children_pages(sizeof *play);
+    redis_server_start(&server, NULL);
+    pid_t pid = child_fork(CHILD_S);
+    if (pid == 0) {
+        tw_options options;
+        tw_engine *engine;
+        quick_options(&options, server.url);
+        NEED(tw_open(&options, &engine) == TW_OK && tw_ready(engine, TEST_PATIENCE_MS) == TW_OK);
+        tw_family *family = family_of(engine, "f", TW_WINDOW_FOREVER, 0);
+#ifdef SYS_poll
+        play->no_filter = !refuse(SYS_poll, EPERM);
+        if (play->no_filter) _exit(0);
+#endif
+        play->no_filter = !refuse(SYS_ppoll, EPERM);
+        if (play->no_filter) _exit(0);
+        int64_t before_ms = processor_ms();
+        test_sleep_ms(1000);
+        NEED(processor_ms() - before_ms < 150);
+        NEED(tw_add(family, tw_str("k"), 1, NULL) == TW_OK && tw_close(engine, TEST_PATIENCE_MS) == TW_OK);
+        _exit(0);
+    }
+    child_expect_end(pid);
+    munmap(play, sizeof *play);
+    redis_server_destroy(&server);
 }
 
 /* ---- while it is opened ------------------------------------------------------------------------------------------ */
