@@ -64,7 +64,7 @@ struct twi_lease {
     _Atomic int64_t limit;           /* the limit of the last call that named one */
     _Atomic int64_t drawn;           /* no unit in `left` was drawn under a greater limit than this (trap L9) */
     _Atomic int64_t reported_spent;  /* units spent by all engines together, according to the last reply */
-    _Atomic int64_t reported_ms;     /* the monotonic time of that reply, << 1 | 1; 0: there was no reply yet */
+    _Atomic int64_t reported_ms;     /* the monotonic time of that question, << 1 | 1; 0: there was no reply yet */
     _Atomic uint32_t next_requested; /* the next lease of the list that callers make for the turn */
     _Atomic uint16_t listed; /* that list contains the lease, or will: the number of the thread that pushes it */
     _Atomic uint8_t warm;    /* tw_lease_warm(): an idle lease keeps its units until a call spends one */

@@ -62,8 +62,9 @@ struct twi_lease_message {
     uint64_t serial; /* for a message about the epoch: the serial number of the connection for which it was made */
     struct twi_item item; /* names the counter, for twi_port_render(), and has its expiry */
     int64_t limit, granted, target, need, returned, spent, spent_all;
-    int64_t risk; /* the value in the last reply */
-    int64_t base; /* the largest `returned` that an earlier incarnation has sent; -1: none or unknown */
+    int64_t risk;    /* the value in the last reply */
+    int64_t base;    /* the largest `returned` that an earlier incarnation has sent; -1: none or unknown */
+    int64_t made_ms; /* monotonic: what the reply says was true at this time, or later */
     bool look, restate;
     uint32_t names;                /* how many ids the engine had before the message was made */
     bool leaves;                   /* for a message about the epoch: this engine has no lease any more and leaves */

@@ -170,6 +170,7 @@ static void fill(tw_engine *engine, struct twi_lease *lease, int64_t limit, int6
     message->restate = lease->turn.restate;
     message->spent_all = lease->turn.restate ? twi_load_relaxed(&lease->reported_spent) : 0;
     message->names = engine->leases.names;
+    message->made_ms = engine->turn.mono_ms;
     message->look = engine->turn.mono_ms - lease->turn.looked_ms >= LOOK_MS;
     if (message->look) lease->turn.looked_ms = engine->turn.mono_ms;
     lease->turn.in_flight = true;
@@ -425,7 +426,8 @@ static void take_numbers(tw_engine *engine, struct twi_lease *lease, const struc
     if (!is_awaiting_first_grant(lease)) first_grant_came(&engine->leases, lease);
     if (!answer->open) return; /* some engines have not stated their spent units again, so the sum is unknown */
     twi_store_release(&lease->reported_spent, answer->spent_all); /* J10, pairs with J9: `stranded` is there */
-    twi_store_relaxed(&lease->reported_ms, engine->turn.mono_ms << 1 | 1);
+    /* Not the time of the reply, which may be late: units may have been returned since Redis wrote it. */
+    twi_store_relaxed(&lease->reported_ms, message->made_ms << 1 | 1);
 }
 
 static void take_lease(tw_engine *engine, struct twi_lease_store *store, const struct twi_lease_message *message,

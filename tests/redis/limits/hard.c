@@ -541,6 +541,45 @@ TEST(nobody_waits_for_what_is_sold_out) {
     redis_server_destroy(&server);
 }
 
+static bool has_dripped(void *proxy) {
+    return proxy_look(proxy).happened[PROXY_DRIP] != 0;
+}
+
+/* Goal: a reply that was under way for long is no news: it ends no wait for a unit that was returned meanwhile.
+ * Method: B has heard that all is sold, and asks again after a second. Redis answers at once that all is sold, and the
+ * reply comes byte by byte. Then A returns a unit. */
+TEST(a_late_reply_ends_no_wait) {
+    struct redis_server server;
+    tw_verdict verdict;
+    tw_options options;
+    tw_engine *b;
+    redis_server_start(&server, NULL);
+    struct proxy *proxy = proxy_start(&server, test_seed());
+    proxy_only(proxy, "tw:lease:sale:tv");
+    tw_engine *a = quick_engine(server.url, NULL);
+    quick_options(&options, proxy_url(proxy));
+    options.redis_timeout_ms = TEST_PATIENCE_MS;
+    assert_status(test_open(&options, &b), TW_OK);
+    tw_family *sale_a = hard_family(a, "sale"), *sale_b = hard_family(b, "sale");
+    assert_i64_equal(sell(sale_a, KEY, 1, 100, TEST_PATIENCE_MS, &verdict), 100);
+    await_report(&server, 100);
+    do assert_int_not_equal(tw_acquire(sale_b, KEY, 1, 100, &verdict), TW_OK);
+    while (!verdict.final);
+    proxy_order(proxy, &(struct proxy_order){.fault = PROXY_DRIP, .at = 20});
+    while (!has_dripped(proxy)) {
+        assert_status(tw_acquire(sale_b, KEY, 1, 100, &verdict), TW_DENIED);
+        test_sleep_ms(1);
+    }
+    assert_status(tw_refund(sale_a, KEY, 1, 0), TW_OK);
+    await_report(&server, 99);
+    while (test_mono_ms() - proxy_look(proxy).fault_ms < 1100) test_sleep_ms(1); /* a second old, it ends no wait */
+    assert_status(tw_acquire_wait(sale_b, KEY, 1, 100, LONG_MS, &verdict), TW_OK);
+    assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
+    assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
+    proxy_stop(proxy);
+    redis_server_destroy(&server);
+}
+
 /* Goal: a family that is closed gives back what its leases hold, though its counts were sent long before: nobody else
  * could ever sell it. */
 TEST(a_closed_family_gives_its_units_back) {
