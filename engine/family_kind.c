@@ -23,7 +23,10 @@ enum counting { HERE, SHARED, GAUGE, COUNTINGS }; /* GAUGE is with Redis, and no
 
 /* A kind of limit that such a counter decides (decision.h). */
 #define COUNTED(function, complete) \
-    { .acquire = (function), .by_counter = (complete), .is_counted = true, .put_back = twi_refund_count }
+    { \
+        .acquire = (function), .by_counter = (complete), .is_counted = true, .refund = twi_refund_count, \
+        .undo = twi_undo_count \
+    }
 
 struct calls {
     twi_hot_add *add;

@@ -139,8 +139,8 @@ static tw_status conclude(const struct twi_strict_request *request, const struct
     return fill_answered(request, result, verdict);
 }
 
-/* Called when the caller has gone. Units that Redis gave return like a refund. If a request is not answered, the lane
- * takes the charged units back. */
+/* Called when the caller has gone. Units that Redis gave are taken back. If a request is not answered, the lane takes
+ * the charged units back. */
 static void undo(struct twi_operation *operation) {
     const struct twi_strict_request *request = twi_strict_request_of(operation);
     int64_t taken = twi_result_is(&operation->result, "OK") ? twi_result_number(&operation->result, 1) : 0;
@@ -148,7 +148,7 @@ static void undo(struct twi_operation *operation) {
     fill_undecided(request, &verdict);
     if (taken <= 0) return;
     (void)fill_answered(request, &operation->result, &verdict);
-    (void)twi_refund_count(request->family, request->key, taken, request->limit, verdict.window_start_ms);
+    (void)twi_undo_count(request->family, request->key, taken, request->limit, verdict.window_start_ms);
 }
 
 static void complete(struct twi_strict_request *request) {
@@ -177,6 +177,7 @@ static tw_status by_counter(tw_family *family, tw_key key, int64_t n, int64_t li
 const struct twi_limit_kind twi_limit_strict = {.acquire = twi_strict_acquire,
                                                 .by_counter = by_counter,
                                                 .some = twi_strict_some,
-                                                .put_back = twi_refund_count,
+                                                .refund = twi_refund_count,
+                                                .undo = twi_undo_count,
                                                 .start = twi_strict_start,
                                                 .strict = &kind};

@@ -165,13 +165,19 @@ static const struct twi_strict_kind kind = {
 };
 
 /* How far a unit moved the moment depends on the limit, and tw_refund() has no argument for the limit. */
-static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
-    (void)family, (void)key, (void)n, (void)limit, (void)window_start_ms;
+static tw_status refund(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms) {
+    (void)family, (void)key, (void)n, (void)window_start_ms;
     return twi_refuse_for(TWI_WHY_GCRA);
+}
+
+static tw_status undo(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
+    (void)limit;
+    return refund(family, key, n, window_start_ms);
 }
 
 const struct twi_limit_kind twi_limit_strict_gcra = {.acquire = twi_strict_acquire,
                                                      .some = twi_strict_some,
-                                                     .put_back = put_back,
+                                                     .refund = refund,
+                                                     .undo = undo,
                                                      .start = twi_strict_start,
                                                      .strict = &kind};

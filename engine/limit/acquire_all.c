@@ -98,8 +98,8 @@ static void put_back(const struct order *order, size_t count) {
     for (size_t i = count; i > 0; i--) {
         const tw_claim *claim = &order->claims[order->at[i - 1]];
         if (!order->counted[i - 1]) continue;
-        (void)claim->family->kind.limit->put_back(claim->family, claim->key, claim->n, claim->limit,
-                                                  order->start_ms[i - 1]);
+        (void)claim->family->kind.limit->undo(claim->family, claim->key, claim->n, claim->limit,
+                                              order->start_ms[i - 1]);
     }
 }
 
@@ -146,8 +146,8 @@ static tw_status look_at_all(struct order *order, struct twi_thread *self, tw_ve
         if (status != TW_OK) return status;
         /* it was admitted, because units were returned after the look */
         if (order->counted[i])
-            (void)claim->family->kind.limit->put_back(claim->family, claim->key, claim->n, claim->limit,
-                                                      order->start_ms[i]);
+            (void)claim->family->kind.limit->undo(claim->family, claim->key, claim->n, claim->limit,
+                                                  order->start_ms[i]);
     }
     return TW_OK;
 }

@@ -144,8 +144,8 @@ static void undo(struct twi_operation *operation) {
     bool took = waiting->status == TW_OK && waiting->n != 0 && waiting->verdict.allowed != 0 &&
                 waiting->verdict.decided_by != TW_BY_FULL;
     if (!took) return;
-    (void)operation->family->kind.limit->put_back(operation->family, operation->key, waiting->n, waiting->limit,
-                                                  waiting->verdict.window_start_ms);
+    (void)operation->family->kind.limit->undo(operation->family, operation->key, waiting->n, waiting->limit,
+                                              waiting->verdict.window_start_ms);
 }
 
 static void drop(struct twi_operation *operation) {

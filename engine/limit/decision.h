@@ -126,8 +126,11 @@ struct twi_limit_kind {
     bool is_counted;
     /* Implements tw_acquire_some(); n_max and limit are in range. If it is NULL, tw_acquire_some() uses `acquire`. */
     tw_status (*some)(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken, tw_verdict *verdict);
-    /* Implements tw_refund(), and returns units for tw_acquire_all(). `limit` is the caller's limit; -1: not known. */
-    tw_status (*put_back)(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms);
+    /* Implements tw_refund(). */
+    tw_status (*refund)(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms);
+    /* Takes back n units that the engine has taken, in that window and under that limit, for a call that is not
+     * admitted in the end (refund.h). */
+    tw_status (*undo)(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms);
     /* For kinds that wait for Redis: implements tw_acquire_async(), and together with `some` also
      * tw_acquire_some_async(). NULL means that `acquire` answers at once. */
     tw_status (*start)(tw_request *request, tw_family *family, tw_key key, int64_t n, int64_t limit, bool some);

@@ -246,12 +246,16 @@ static tw_status put_back_once(const struct pace *pace, struct twi_call *call) {
     return TW_OK;
 }
 
-static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
+/* How far a unit moved the word depends on the limit, and tw_refund() has no argument for the limit. */
+static tw_status refund(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms) {
+    (void)family, (void)key, (void)n, (void)window_start_ms;
+    return twi_refuse_for(TWI_WHY_GCRA);
+}
+
+static tw_status undo(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
     struct pace pace;
     struct twi_call call;
     (void)window_start_ms;
-    if (limit < 0) /* without the limit the engine cannot know how far n units moved the word */
-        return twi_refuse_for(TWI_WHY_GCRA);
     begin_pace(&pace, family, n, limit);
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
@@ -263,4 +267,4 @@ static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limi
     return status;
 }
 
-const struct twi_limit_kind twi_limit_gcra = {.acquire = acquire_gcra, .put_back = put_back};
+const struct twi_limit_kind twi_limit_gcra = {.acquire = acquire_gcra, .refund = refund, .undo = undo};

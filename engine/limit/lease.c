@@ -261,7 +261,7 @@ tw_status tw_lease_warm(tw_family *family, tw_key key, int64_t limit) {
     return status == TW_ERR_FULL ? twi_refuse_for(TWI_WHY_FULL) : status;
 }
 
-/* A refund took these units off the count. The function puts them into the lease, so that they can be spent again.
+/* These units were taken off the count, by a refund or an undone call. The function puts them into the lease, so that they can be spent again.
  * Returns false if there is no memory for a lease. */
 static bool keep_units(struct twi_call *call, const struct twi_place *place, int64_t n) {
     twi_check(n > 0);
@@ -284,11 +284,16 @@ static bool is_fresh(tw_family *family, tw_key key) {
     return fresh;
 }
 
-static tw_status put_back_leased(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
+static tw_status refund(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms) {
     twi_check(n > 0);
-    (void)limit;
     return twi_refund_to(family, key, n, window_start_ms, keep_units);
 }
 
+static tw_status undo(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
+    twi_check(n > 0);
+    (void)limit;
+    return twi_undo_to(family, key, n, window_start_ms, keep_units);
+}
+
 const struct twi_limit_kind twi_limit_leased = {
-    .acquire = twi_lease_acquire, .put_back = put_back_leased, .is_fresh = is_fresh};
+    .acquire = twi_lease_acquire, .refund = refund, .undo = undo, .is_fresh = is_fresh};

@@ -10,13 +10,14 @@ static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit
     return twi_refuse_for(TWI_WHY_DISTINCT);
 }
 
-static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
-    (void)family;
-    (void)key;
-    (void)n;
-    (void)limit;
-    (void)window_start_ms;
+static tw_status refund(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms) {
+    (void)family, (void)key, (void)n, (void)window_start_ms;
     return twi_refuse_for(TWI_WHY_DISTINCT);
 }
 
-const struct twi_limit_kind twi_limit_none = {.acquire = acquire, .put_back = put_back};
+static tw_status undo(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
+    (void)limit;
+    return refund(family, key, n, window_start_ms);
+}
+
+const struct twi_limit_kind twi_limit_none = {.acquire = acquire, .refund = refund, .undo = undo};

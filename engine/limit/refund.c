@@ -1,7 +1,9 @@
-/* refund.c -- tw_refund() returns units to the window from which they were taken.
- * Always true: a window that has ended accepts no returned units, so the next window never begins below 0 (trap L7). A
- * count falls by one compare-and-swap, and only if it has that many units. So if this engine knows the whole count, the
- * count does not fall below 0. For a hard limit the units then go into the lease of that window. */
+/* refund.c -- see refund.h.
+ * Always true: units never return to a later window than the one from which they were taken, so the next window never
+ * begins below 0 (trap L7). A refund is refused when its window has ended. An undone call lowers its window until that
+ * is sealed. A count falls by one compare-and-swap, for a refund only if it has that many units. So if this engine knows
+ * the whole count, a refund does not lower it below 0. For a hard limit the units then go into the lease of that window.
+ */
 #include "engine/limit/refund.h"
 
 #include "engine/count/lookup.h"
@@ -12,9 +14,16 @@
 #define INCARNATION_SLACK_MS \
     1000 /* the end of the window in Redis may show that an incarnation began by this much later than assumed here */
 
+struct giving {
+    int64_t n, window_start_ms;
+    twi_refund_keep *keep;
+    bool undoes;
+};
+
 /* Returns the lowest view that a refund may leave. This is 0 if every unit is known here: without Redis, and after
  * Redis has reported the total. A strict limit has no bound here, because Redis counts its units first. */
-static int64_t least_view(const struct tw_family *family, const struct twi_place *place) {
+static int64_t least_view(const struct giving *giving, const struct tw_family *family, const struct twi_place *place) {
+    if (giving->undoes) return INT64_MIN;
     if (!family->kind.synced) return 0;
     if (family->kind.is_strict) return INT64_MIN;
     return twi_load_relaxed(&twi_cell_cold(place->cell, place->meta)->total_state) != 0 ? 0 : INT64_MIN;
@@ -29,11 +38,11 @@ static tw_status refuse_early(void) {
 }
 
 /* Returns TW_OK. Returns TW_ERR_RANGE if the count has fewer units, and TWI_AGAIN if the window was sealed. */
-static tw_status lower(const struct twi_call *call, const struct twi_place *place, int64_t n) {
-    twi_check(n > 0);
+static tw_status lower(const struct twi_call *call, const struct twi_place *place, const struct giving *giving) {
+    twi_check(giving->n > 0);
     struct twi_cell *cell = place->cell;
-    int64_t base = call->family->kind.synced ? twi_load_relaxed(&cell->base) : 0,
-            least = least_view(call->family, place);
+    int64_t base = call->family->kind.synced ? twi_load_relaxed(&cell->base) : 0, n = giving->n,
+            least = least_view(giving, call->family, place);
     uint64_t word = twi_load_acquire(&cell->local), after; /* C2 */
     do {
         if ((word & TWI_FROZEN) != 0) {
@@ -74,41 +83,62 @@ static bool is_another_incarnation(const struct twi_call *call, const struct twi
     return began_ms > window_start_ms + (call->family->kind.synced ? INCARNATION_SLACK_MS : 0);
 }
 
-static tw_status put_back_once(struct twi_call *call, int64_t n, int64_t window_start_ms, twi_refund_keep *keep) {
-    twi_check(n > 0);
-    struct twi_place place = {0};
-    tw_status status = check_window(call, window_start_ms);
-    if (status != TW_OK) return status;
-    if (!twi_place_find(call, &place)) {
-        if (call->family->kind.from_first) return refuse_late();
-        if (!call->family->kind.synced) return twi_refuse_for(TWI_WHY_REFUND); /* Redis had admitted no units */
-        status = twi_place_make(call, &place);
-        if (status != TW_OK) return status;
-    }
-    if (is_another_incarnation(call, &place, window_start_ms)) return refuse_late();
-    status = lower(call, &place, n);
-    if (status != TW_OK || keep == NULL || keep(call, &place, n)) return status;
-    int64_t local; /* there is no memory for a lease, so the count is restored */
-    return twi_place_add(call, &place, n, &local) == TWI_ADDED ? TW_ERR_FULL : refuse_late();
+/* A call that is undone has made its counter. So if that is not found, its window is gone. */
+static bool is_gone(const struct giving *giving, const struct twi_call *call) {
+    return call->family->kind.from_first || (giving->undoes && !call->family->kind.evicts_idle);
 }
 
-tw_status twi_refund_to(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms, twi_refund_keep *keep) {
-    twi_check(n > 0);
+static tw_status make_place(struct twi_call *call, const struct giving *giving, struct twi_place *place) {
+    if (is_gone(giving, call)) return refuse_late();
+    if (!call->family->kind.synced) return twi_refuse_for(TWI_WHY_REFUND); /* Redis had admitted no units */
+    return twi_place_make(call, place);
+}
+
+static tw_status put_back_once(struct twi_call *call, const struct giving *giving) {
+    struct twi_place place = {0};
+    tw_status status = call->at ? TW_OK : check_window(call, giving->window_start_ms);
+    if (status == TW_OK && !twi_place_find(call, &place)) status = make_place(call, giving, &place);
+    if (status != TW_OK) return status;
+    if (is_another_incarnation(call, &place, giving->window_start_ms)) return refuse_late();
+    status = lower(call, &place, giving);
+    if (status == TWI_AGAIN && is_gone(giving, call) && twi_load_acquire(&place.generation->phase) >= TWI_SEALING)
+        return refuse_late(); /* the counts of this window are final */
+    if (status != TW_OK || giving->keep == NULL || giving->keep(call, &place, giving->n)) return status;
+    int64_t local; /* there is no memory for a lease, so the count is restored */
+    return twi_place_add(call, &place, giving->n, &local) == TWI_ADDED ? TW_ERR_FULL : refuse_late();
+}
+
+static tw_status put_back(tw_family *family, tw_key key, const struct giving *giving) {
+    twi_check(giving->n > 0);
     struct twi_call call;
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
+    if (giving->undoes && family->kind.has_starts) {
+        call.at = true;
+        call.unix_ms = giving->window_start_ms;
+    }
     do {
         status = twi_call_now(&call);
-        if (status == TW_OK) status = put_back_once(&call, n, window_start_ms, keep);
+        if (status == TW_OK) status = put_back_once(&call, giving);
     } while (status == TWI_AGAIN);
     twi_call_end(&call);
     if (status == TW_OK) twi_event_count_raise(&family->engine->given_back);
     return status == TW_ERR_FULL ? twi_refuse_for(TWI_WHY_FULL) : status;
 }
 
-tw_status twi_refund_count(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
-    (void)limit;
+tw_status twi_refund_to(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms, twi_refund_keep *keep) {
+    return put_back(family, key, &(struct giving){n, window_start_ms, keep, false});
+}
+tw_status twi_refund_count(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms) {
     return twi_refund_to(family, key, n, window_start_ms, NULL);
+}
+
+tw_status twi_undo_to(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms, twi_refund_keep *keep) {
+    return put_back(family, key, &(struct giving){n, window_start_ms, keep, true});
+}
+tw_status twi_undo_count(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
+    (void)limit;
+    return twi_undo_to(family, key, n, window_start_ms, NULL);
 }
 
 tw_status tw_refund(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms) {
@@ -116,5 +146,5 @@ tw_status tw_refund(tw_family *family, tw_key key, int64_t n, int64_t window_sta
     if (!twi_limit_is_in_range(n, 0)) return twi_units_refuse(n);
     tw_status status = twi_call_check_key(family, key);
     if (status != TW_OK || n == 0) return status;
-    return family->kind.limit->put_back(family, key, n, -1, window_start_ms);
+    return family->kind.limit->refund(family, key, n, window_start_ms);
 }

@@ -167,6 +167,45 @@ TEST(one_caller_is_first) {
     field_close(&field);
 }
 
+#define ALL_KEYS 8u
+#define FULL UINT64_C(99) /* the key of which one unit exists */
+
+static void claim_or_add(struct member *member) {
+    struct field *field = member->team->ctx;
+    for (uint64_t round = 0; round < field->rounds; round++) {
+        uint64_t number = test_prng_below(&member->prng, ALL_KEYS), full = FULL;
+        if (member->index % 2 == 0) {
+            int64_t delta = test_prng_chance(&member->prng, 1, 2) ? -1 : 1;
+            expect(tw_add(field->family, number_key(&number), delta, NULL) == TW_OK);
+            member->sum += delta;
+            continue;
+        }
+        int64_t n = test_prng_between(&member->prng, 1, 3);
+        const tw_claim claims[] = {{field->family, number_key(&number), n, 1000000},
+                                   {field->family, number_key(&full), 1, 1}};
+        tw_status status = tw_acquire_all(claims, 2, NULL);
+        expect(status == TW_OK || status == TW_DENIED);
+        if (status != TW_OK) continue;
+        expect(tw_add(field->family, number_key(&number), -n, NULL) == TW_OK); /* so counts stay near 0 */
+        expect(tw_add(field->family, number_key(&full), -1, NULL) == TW_OK);
+    }
+}
+
+/* Goal: a call that takes some of its claims and is denied the others leaves no unit, whatever others add to and
+ * subtract from the same counters meanwhile, also below 0 (P1). */
+TEST(denied_claims_leave_nothing) {
+    struct field field = {.rounds = test_scale(200000)};
+    field_open(&field, NULL, UINT64_C(16) << 20);
+    int64_t sum = team_work(6, claim_or_add, &field), got = 0;
+    for (uint64_t number = 0; number < ALL_KEYS; number++) {
+        int64_t view;
+        assert_status(tw_get(field.family, number_key(&number), &view), TW_OK);
+        got += view;
+    }
+    assert_i64_equal(got, sum);
+    field_close(&field);
+}
+
 /* ---- (f) bounds -------------------------------------------------------------------------------------------------- */
 
 static void add_too_many(struct member *member) {

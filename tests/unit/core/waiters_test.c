@@ -69,6 +69,42 @@ WAITERS_TEST(units_that_return_go_to_who_waits) {
     assert_int_equal(gone.times, 0);
 }
 
+/* Goal: what a waiter has taken leaves the count when the waiter is cancelled, whatever others have done with the count
+ * meanwhile, also below 0, and also when the window has ended and accepts late counts (P1). Method: the turn admits the
+ * waiter into its queue, where it can still be cancelled. */
+static void cancel_an_admitted_waiter(tw_family *family, int64_t pass_ms) {
+    static struct told told;
+    tw_queue *queue;
+    tw_verdict verdict;
+    int64_t view;
+    assert_status(tw_queue_open(rig.engine, &queue), TW_OK);
+    prepare(&told, queue, 60000);
+    assert_status(tw_acquire(family, tw_str("k"), 1, 1, &verdict), TW_OK);
+    assert_status(tw_acquire_wait_async(&told.request, family, tw_str("k"), 1, 1), TW_STARTED);
+    assert_status(tw_refund(family, tw_str("k"), 1, verdict.window_start_ms), TW_OK);
+    rig_turn(&rig);
+    assert_i64_equal(rig_get(family, "k"), 1);
+    assert_i64_equal(rig_add(family, "k", -1), 0);
+    fake_clock_advance_ms(&rig.clock, pass_ms);
+    assert_status(tw_request_cancel(&told.request), TW_OK);
+    if (pass_ms == 0)
+        view = rig_get(family, "k");
+    else
+        assert_status(tw_get_at(family, tw_str("k"), verdict.window_start_ms, &view), TW_OK);
+    assert_i64_equal(view, -1);
+    assert_status(tw_queue_close(queue), TW_OK);
+}
+
+WAITERS_TEST(what_a_cancelled_waiter_took_leaves_the_count) {
+    open_locally();
+    tw_family_options late = rig_options("late", TW_WINDOW_ALIGNED, TW_MINUTE);
+    late.lateness_ms = TW_MINUTE;
+    cancel_an_admitted_waiter(rig_family(&rig, "endless", TW_WINDOW_FOREVER, 0), 0);
+    cancel_an_admitted_waiter(rig_family(&rig, "minutes", TW_WINDOW_ALIGNED, TW_MINUTE), 0);
+    cancel_an_admitted_waiter(rig_family(&rig, "first", TW_WINDOW_FROM_FIRST, TW_MINUTE), 0);
+    cancel_an_admitted_waiter(rig_family_of(&rig, &late), TW_MINUTE);
+}
+
 /* Goal: a thousand waiters of one key cost one look a turn, and each unit that returns goes to one of them. Method: the
  * looks are the denials that the limit counts. */
 WAITERS_TEST(waiters_of_one_key_cost_one_look) {
