@@ -104,7 +104,6 @@ void twi_family_begin(struct tw_family *family) {
     twi_store_relaxed(&family->marks.had_counts, false);
     twi_store_relaxed(&family->slots, NULL);
     twi_store_relaxed(&family->quota.bytes, 0);
-    twi_store_relaxed(&family->requests.close_seen, false);
     family->requests.void_after = 0;
     family->entry.holds = 0;
     twi_closing_free(family);
@@ -369,6 +368,7 @@ tw_status tw_family_close(tw_family *family) {
     bool last = --family->entry.opened == 0;
     if (last) {
         twi_roster_forget(engine, family);
+        family->requests.close_mono_ms = twi_clock_mono_ms(&engine->clock);
         twi_store_release(&family->requests.close_requested, true); /* the turn does the rest */
         twi_reserve_local_close(family);
         twi_agenda_notify(family);

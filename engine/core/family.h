@@ -128,7 +128,7 @@ struct twi_family_requests {
     /* tw_family_close() releases it. A thread that acquires it sees a family that cannot be opened again. The family
      * drains, then it is freed. */
     _Atomic bool close_requested;
-    _Atomic bool close_seen;  /* the turn has begun to close it */
+    int64_t close_mono_ms;    /* monotonic: when it was called, stored before close_requested is released */
     _Atomic bool limit_lines; /* threads need separate lines for the statistics of its limits */
     uint16_t void_after; /* for a closed family, the walk after which no reservation of it is left (reserve_local.h) */
 };
@@ -194,14 +194,13 @@ struct twi_family_turn {
     uint32_t unsorted;
     uint32_t held; /* generations in memory, retired ones included */
     bool is_late_logged;
-    bool is_ending;        /* it is being closed, or its engine is and a window of it is not done yet */
-    bool map_requested;    /* the map holds a window that was not announced */
-    int64_t due_ms;        /* engine time of the next roll-over work */
-    int64_t close_mono_ms; /* monotonic: when closing began */
-    int64_t look_mono_ms;  /* monotonic: when it is examined again although nothing is due */
-    uint64_t keys_last;    /* number of keys of the last closed window, which is the forecast */
-    int64_t bytes_last;    /* bytes of the last closed window that had keys, before it was packed */
-    int64_t opened_ms;     /* engine time; in a forked child the parent's */
+    bool is_ending;       /* it is being closed, or its engine is and a window of it is not done yet */
+    bool map_requested;   /* the map holds a window that was not announced */
+    int64_t due_ms;       /* engine time of the next roll-over work */
+    int64_t look_mono_ms; /* monotonic: when it is examined again although nothing is due */
+    uint64_t keys_last;   /* number of keys of the last closed window, which is the forecast */
+    int64_t bytes_last;   /* bytes of the last closed window that had keys, before it was packed */
+    int64_t opened_ms;    /* engine time; in a forked child the parent's */
     struct twi_family_prepared prepared;
     struct twi_family_history history;
     struct twi_family_gauge gauge;

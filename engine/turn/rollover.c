@@ -149,8 +149,6 @@ static uint32_t family_turn(tw_engine *engine, struct tw_family *family) {
     struct twi_rollover rollover = {meet, engine, family, TWI_WORK_TURN, .due_ms = INT64_MAX, .look_ms = INT64_MAX};
     bool changed = twi_load_relaxed(&family->requests.changed) && twi_swap_acqrel(&family->requests.changed, false);
     rollover.over_ms = twi_family_over_by(family, engine->turn.now_ms);
-    if (twi_rollover_is_ending(&rollover) && !twi_load_relaxed(&family->requests.close_seen))
-        family->turn.close_mono_ms = engine->turn.mono_ms;
     bool arrived = take_arrivals(&rollover);
     arrived = find_unannounced(&rollover) || arrived;
     if (changed || engine->turn.now_ms >= family->turn.due_ms || engine->turn.mono_ms >= family->turn.look_mono_ms ||
@@ -168,10 +166,7 @@ static uint32_t family_turn(tw_engine *engine, struct tw_family *family) {
     if (family->kind.has_starts && !twi_rollover_is_ending(&rollover)) twi_window_prepare(&rollover);
     if (family->kind.evicts_idle && !twi_rollover_is_ending(&rollover))
         twi_rollover_look(&rollover, twi_idle_eviction_turn(family));
-    if (twi_rollover_is_ending(&rollover)) {
-        twi_window_abandon(&rollover);
-        twi_store_relaxed(&family->requests.close_seen, true);
-    }
+    if (twi_rollover_is_ending(&rollover)) twi_window_abandon(&rollover);
     family->turn.due_ms = rollover.due_ms;
     family->turn.look_mono_ms = rollover.look_ms;
     return TWI_WORK_TURN - rollover.work;

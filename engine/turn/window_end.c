@@ -99,11 +99,12 @@ static bool call_hook(struct twi_rollover *rollover, struct twi_generation *gene
     return answered;
 }
 
-/* Returns true if the family is being closed and the hook has returned false for long enough. */
+/* Returns true if the family is being closed and the hook has returned false for long enough. The family may have been
+ * closed since the turn began, while the hook ran. So the thread that closed it has stored when. */
 static bool is_refused_for_good(const struct twi_rollover *rollover) {
     const struct tw_family *family = rollover->family;
-    return twi_load_relaxed(&family->requests.close_requested) &&
-           rollover->engine->turn.mono_ms - family->turn.close_mono_ms >=
+    return twi_load_acquire(&family->requests.close_requested) &&
+           rollover->engine->turn.mono_ms - family->requests.close_mono_ms >=
                rollover->engine->here->remote.tuning.closing_wait_ms;
 }
 

@@ -2,6 +2,7 @@
  * memory used again.
  * Covers: engine/turn/rollover_parts.h, engine/turn/window_end.c, engine/turn/window_next.c,
  * engine/turn/window_reclaim.c, engine/turn/generation_list.c. */
+#include <pthread.h>
 #include <time.h>
 
 #include "tests/unit/rig.h"
@@ -135,6 +136,49 @@ TEST(trap_r2_a_hook_that_answers_false_is_called_again) {
     assert_i64_equal(test_stat_of(rig.engine, entries), 0);
     rig_close(&rig);
     assert_i64_equal(told.calls, 4);
+}
+
+struct closer {
+    tw_family *family;
+    int calls;
+    int64_t sum;
+};
+
+static void *close_family(void *ctx) {
+    assert_status(tw_family_close(ctx), TW_OK);
+    return NULL;
+}
+
+static bool close_and_refuse(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    struct closer *closer = ctx;
+    pthread_t thread;
+    (void)end_ms, (void)flags;
+    if (closer->calls++ == 0) {
+        assert_int_equal(pthread_create(&thread, NULL, close_family, family), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        return false;
+    }
+    closer->sum = rig_each(family, start_ms).sum;
+    return true;
+}
+
+/* Goal: the minute in which a hook is called again begins with tw_family_close(), also if another thread closes the
+ * family while the hook runs. */
+TEST(a_family_that_is_closed_during_its_hook_has_its_minute) {
+    struct rig rig;
+    rig_open(&rig);
+    struct closer closer = {0};
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
+    options.on_window_closed = close_and_refuse;
+    options.closed_ctx = &closer;
+    rig_add(rig_family_of(&rig, &options), "a", 4);
+    rig_pass(&rig, TW_MINUTE);
+    assert_int_equal(closer.calls, 1);
+    for (int i = 0; i < 20; i++) rig_pass(&rig, 10);
+    assert_int_equal(closer.calls, 2);
+    assert_i64_equal(closer.sum, 4);
+    assert_i64_equal(test_stat_of(rig.engine, windows_untold), 0);
+    rig_close(&rig);
 }
 
 TEST(closing_in_mid_window_tells_of_a_part) {
