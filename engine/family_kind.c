@@ -94,6 +94,12 @@ static void choose_functions(struct tw_family *family) {
 
 /* ---- the kind ---- */
 
+/* Sub-windows have whole milliseconds. If they do not divide the length, fewer may be enough. */
+static uint8_t windows_of_stretch(const struct twi_window_rule *rule, const tw_family_options *options) {
+    if (options->sub_windows <= 1) return 1;
+    return (uint8_t)((options->window_ms + rule->window_ms - 1) / rule->window_ms);
+}
+
 void twi_family_kind_choose(struct tw_family *family, const tw_family_options *options) {
     twi_check(options->redis_shape <= TW_REDIS_ZSET && options->sub_windows <= TW_SUB_WINDOWS_MAX);
     static const uint16_t item_flags[] = {0, TWI_ITEM_HASH, TWI_ITEM_ZSET};
@@ -111,7 +117,7 @@ void twi_family_kind_choose(struct tw_family *family, const tw_family_options *o
     kind->gauge = options->kind == TW_KIND_GAUGE && has_redis;
     kind->closes_once = kind->synced && options->closed_by == TW_CLOSED_BY_ONE;
     kind->slides = options->limit_shape == TW_SHAPE_SLIDING;
-    kind->sub_windows = (uint8_t)options->sub_windows;
+    kind->sub_windows = windows_of_stretch(&family->rule, options);
     kind->is_distinct = options->kind == TW_KIND_DISTINCT;
     kind->keeps_no_counts = kind->is_gcra || kind->is_distinct;
     kind->item_flags = item_flags[options->redis_shape];

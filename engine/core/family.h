@@ -70,7 +70,7 @@ struct twi_family_kind {
     bool shares;
     bool is_hard;        /* TW_LIMIT_HARD; with Redis its cells have leases in place of stripes (limit/lease.h) */
     bool gauge;          /* TW_KIND_GAUGE with Redis (gauge.c) */
-    uint8_t sub_windows; /* windows in the length of a sliding limit; otherwise 1 */
+    uint8_t sub_windows; /* windows that cover the length of a sliding limit; otherwise 1 */
     tw_status (*hot_add)(tw_family *family, tw_key key, int64_t delta, int64_t *view); /* add_fast.h */
     _Atomic(twi_hot_acquire *) hot_acquire; /* that of `limit`, or twi_shadow_acquire(), which calls it */
     const struct twi_limit_kind *limit;     /* decision.h */

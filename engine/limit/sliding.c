@@ -4,11 +4,14 @@
  *   windows      N │ N-1 │ ... │ 1 │ 0 = this      the stretch covers a part of window N, and all others:
  *   stretch        └── length ──────── now          used = counts[0] + ... + counts[N-1] + a part of counts[N]
  *
- * The estimate assumes that the counts of window N came evenly. So the part is counts[N] * (the time that is left of
- * this window) / (its length), rounded up to whole units. If all counts of window N came at its end, the true part is
- * greater, by up to counts[N]. So with N = 1 up to `limit` more units are admitted in a stretch. With a greater N the
- * part is at least counts[N] - limit / N. Then at most limit / N more units are admitted, whenever they came, and an
- * even flow can still use the whole limit.
+ * If N does not divide the length, the windows are up to a millisecond longer than length / N, and together longer than
+ * the stretch. Fewer of them may be enough, and window N has left the stretch before this window ends: by the excess.
+ * Then the stretch covers a part of window N - 1.
+ * The estimate assumes that the counts of the oldest window came evenly. So its part is its count * (the time that the
+ * stretch covers) / (its length), rounded up to whole units. If all its counts came at its end, the true part is
+ * greater, by up to its count. So with N = 1 up to `limit` more units are admitted in a stretch. With a greater N the
+ * part is at least the count less limit / N. Then at most limit / N more units are admitted, whenever they came, and an
+ * even flow can still use the whole limit. (A part that the stretch covers leaves out less than length / N.)
  * The part only falls while a window lasts. So the rest of the limit for this window only rises, and slices that were
  * cut stay valid.
  * Without Redis the previous windows have ended. They are sealed, perhaps packed, and are read without a lock, in the
@@ -61,9 +64,16 @@ static int64_t count_before(const struct twi_call *call, int64_t start_ms, bool 
 }
 
 /* Returns the part of the oldest count for which an even flow is assumed. */
-static int64_t most_of_even_flow(uint32_t parts, int64_t limit) {
+static int64_t most_of_even_flow(const struct tw_family *family, int64_t limit) {
     twi_check_dear(limit >= 0);
+    uint32_t parts = family->options.sub_windows;
     return parts <= 1 ? INT64_MAX : limit / parts;
+}
+
+/* Returns by how much the windows together are longer than the stretch. It is less than the length of one. */
+static int64_t excess_ms(const struct tw_family *family) {
+    if (family->options.sub_windows <= 1) return 0;
+    return family->kind.sub_windows * family->rule.window_ms - family->options.window_ms;
 }
 
 /* Writes into `decision` the counts of the previous windows, and their weight at call->now_ms. If `looks` is true,
@@ -74,7 +84,13 @@ static void carry(const struct twi_call *call, bool looks, int64_t limit, struct
     const struct twi_window_rule *rule = &call->family->rule;
     struct twi_span span = twi_calendar_span(rule, call->now_ms);
     uint32_t parts = call->family->kind.sub_windows;
-    int64_t start_ms = span.start_ms, sum = 0, oldest = 0;
+    int64_t start_ms = span.start_ms, sum = 0, oldest = 0, length_ms = span.end_ms - span.start_ms;
+    int64_t covered_ms = span.end_ms - call->now_ms - excess_ms(call->family); /* of window `parts` */
+    decision->counts[parts] = 0;
+    if (covered_ms <= 0) { /* it has left the stretch */
+        covered_ms += length_ms;
+        parts--;
+    }
     for (uint32_t i = 1; i <= parts; i++) {
         start_ms = twi_calendar_previous_start(rule, start_ms);
         sum = twi_saturated_sum(sum, oldest);
@@ -82,8 +98,8 @@ static void carry(const struct twi_call *call, bool looks, int64_t limit, struct
         if (oldest < 0) oldest = 0;
         decision->counts[i] = oldest;
     }
-    int64_t part = twi_share_up(oldest, span.end_ms - call->now_ms, span.end_ms - span.start_ms);
-    if (oldest - part > most_of_even_flow(parts, limit)) part = oldest - most_of_even_flow(parts, limit);
+    int64_t part = twi_share_up(oldest, covered_ms, length_ms), even = most_of_even_flow(call->family, limit);
+    if (oldest - part > even) part = oldest - even;
     decision->carried = twi_saturated_sum(sum, part);
     int64_t bound = part > oldest - part ? part : oldest - part;
     decision->carried_bound = twi_saturated_sum(decision->carried_bound, bound);
@@ -105,29 +121,36 @@ static int64_t next_length_ms(const struct tw_family *family, const struct twi_d
     return next.end_ms - next.start_ms;
 }
 
-/* Returns how long it takes until n units are free, if no other thread calls. From window to window the oldest count
- * falls, and at the end it is 0. */
+/* Returns how long it takes until the stretch has left the window of that number. */
+static int64_t gone_after_ms(const struct tw_family *family, const struct twi_decision *decision, uint32_t window) {
+    uint32_t later = family->kind.sub_windows - window;
+    int64_t left_ms = decision->end_ms - decision->now_ms - excess_ms(family);
+    return later == 0 ? left_ms : left_ms + later * next_length_ms(family, decision);
+}
+
+/* Returns how long it takes until n units are free, if no other thread calls. The stretch leaves one window after the
+ * other, and the count of the oldest one falls meanwhile. */
 static int64_t retry_ms(const struct tw_family *family, int64_t n, int64_t limit, const struct twi_decision *decision) {
     twi_check_dear(decision->counts != NULL && n >= 0);
-    uint32_t parts = family->kind.sub_windows;
-    int64_t *counts = decision->counts, room = limit - n, whole = 0, waited_ms = 0;
-    int64_t left_ms = decision->end_ms - decision->now_ms, length_ms = decision->end_ms - decision->start_ms;
+    uint32_t oldest = family->kind.sub_windows;
+    int64_t *counts = decision->counts, room = limit - n, whole = 0, since_ms = 0;
     if (room < 0) return -1;
     if (decision->retry_ms != 0) return decision->retry_ms; /* the caller waits for other engines or for Redis */
     counts[0] = decision->view > 0 ? decision->view : 0;
-    for (uint32_t i = 0; i < parts; i++) whole = twi_saturated_sum(whole, counts[i]);
-    for (uint32_t oldest = parts; whole > room; oldest--) { /* the loop ends, because the sum of no windows is 0 */
+    for (uint32_t i = 0; i < oldest; i++) whole = twi_saturated_sum(whole, counts[i]);
+    int64_t length_ms = decision->end_ms - decision->start_ms;
+    while (whole > room) { /* the loop ends, because the sum of no windows is 0 */
+        since_ms = gone_after_ms(family, decision, oldest--);
+        length_ms = next_length_ms(family, decision);
         whole = 0;
-        for (uint32_t i = 0; i + 1 < oldest; i++) whole = twi_saturated_sum(whole, counts[i]);
-        waited_ms += left_ms;
-        left_ms = length_ms = next_length_ms(family, decision);
-        parts = oldest - 1;
+        for (uint32_t i = 0; i < oldest; i++) whole = twi_saturated_sum(whole, counts[i]);
     }
-    int64_t fades = counts[parts];
-    if (fades == 0) return waited_ms; /* the cause of the denial had ended when the verdict was made */
-    if (fades - (room - whole) > most_of_even_flow(family->kind.sub_windows, limit)) return waited_ms + left_ms;
-    int64_t stays_ms = twi_share_down(room - whole, length_ms, fades);
-    return waited_ms + (stays_ms < left_ms ? left_ms - stays_ms : 0);
+    if (since_ms < 0) since_ms = 0; /* that window had left the stretch before */
+    int64_t fades = counts[oldest], gone_ms = gone_after_ms(family, decision, oldest);
+    if (fades <= room - whole) return since_ms;
+    if (fades - (room - whole) > most_of_even_flow(family, limit)) return gone_ms;
+    int64_t free_ms = gone_ms - twi_share_down(room - whole, length_ms, fades);
+    return free_ms > since_ms ? free_ms : since_ms;
 }
 
 /* Returns how long it takes until the stretch contains no counts. */
@@ -136,8 +159,7 @@ static int64_t reset_after_ms(const struct tw_family *family, const struct twi_d
     uint32_t parts = family->kind.sub_windows, newest = 0;
     decision->counts[0] = decision->view > 0 ? decision->view : 0;
     while (newest <= parts && decision->counts[newest] == 0) newest++;
-    if (newest > parts) return 0;
-    return decision->end_ms - decision->now_ms + (parts - newest) * next_length_ms(family, decision);
+    return newest > parts ? 0 : gone_after_ms(family, decision, newest);
 }
 
 static void fill_verdict(const struct tw_family *family, tw_status status, int64_t n, int64_t limit,
