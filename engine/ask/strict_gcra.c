@@ -75,11 +75,12 @@ static tw_status admit_open(const struct twi_strict_request *request, int64_t *t
     return TW_OK;
 }
 
-/* If `some` is set, tries n units, then the number that the verdict shows as left, then one unit, so that the
- * verdict shows when one unit may come. */
+/* If `some` is set, tries n units or the burst, then the number that the verdict shows as left, then one unit, so that
+ * the verdict shows when one unit may come. A call for more than the burst would not look at the exact clock. */
 static tw_status decide_here(const struct twi_strict_request *request, int64_t *taken, tw_verdict *verdict) {
     twi_check(*taken == 0);
-    for (int64_t n = request->n;;) {
+    int64_t n = request->some && request->n > request->burst && request->burst > 0 ? request->burst : request->n;
+    for (;;) {
         tw_status status = twi_limit_gcra.acquire(request->family, request->key, n, request->limit, verdict);
         *taken = status == TW_OK ? n : 0;
         if (status != TW_DENIED || !request->some || n <= 1) return status;
@@ -151,8 +152,7 @@ static tw_status conclude(const struct twi_strict_request *request, const struct
 }
 
 static void complete(struct twi_strict_request *request) {
-    int64_t burst = twi_load_relaxed(&request->family->policy.burst);
-    request->burst = burst == 0 || burst > request->limit ? request->limit : burst;
+    request->burst = twi_limit_most_at_once(request->family, request->limit);
 }
 
 static const struct twi_strict_kind kind = {

@@ -16,11 +16,14 @@ tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw
 
 #define SOME_TRIES 8 /* first tries ask for what the verdict shows as left; later ones halve n, so the loop ends */
 
-/* Returns the most units that the limit can give. A count below zero leaves room for more than the limit. */
+/* Returns the most units that the limit can give. A count below zero leaves room for more than the limit. A bucket is
+ * never asked for more than its burst. It would deny that without a look at the exact clock, and show too few units as
+ * left. */
 static int64_t most_of(tw_family *family, tw_key key, int64_t n_max, int64_t limit, tw_verdict *verdict) {
     twi_check(n_max > 0);
-    if (n_max <= limit) return n_max;
-    int64_t most = limit > 0 ? limit : 1;
+    int64_t most = twi_limit_most_at_once(family, limit);
+    if (n_max <= most) return n_max;
+    if (most == 0) most = 1;
     if (!family->kind.limit->is_counted) return most; /* Redis has the count, or the family has no counts */
     verdict->remaining = 0;
     (void)twi_load_relaxed (&family->kind.hot_acquire)(family, key, 0, limit, verdict); /* n == 0 only looks */

@@ -115,13 +115,6 @@ static bool may_have(const struct order *order, size_t i, int64_t *before, tw_ve
     return status == TW_OK && verdict->remaining - *before >= claim->n;
 }
 
-/* Returns the most units that the limit can give at once to claims on one key. */
-static int64_t most_at_once(const tw_claim *claim) {
-    twi_check(claim->limit >= 0);
-    int64_t burst = claim->family->kind.is_gcra ? twi_load_relaxed(&claim->family->policy.burst) : 0;
-    return burst == 0 || burst > claim->limit ? claim->limit : burst;
-}
-
 /* If claims on one key together need more than the limit gives, they are denied like one call for their sum. */
 static tw_status deny_for_good(const struct order *order, size_t i, struct twi_thread *self, tw_verdict *verdict) {
     twi_check(i < order->count);
@@ -139,7 +132,8 @@ static tw_status look_at_all(struct order *order, struct twi_thread *self, tw_ve
         if (may_have(order, i, &before, verdict)) continue;
         const tw_claim *claim = &order->claims[order->at[i]];
         if (before != 0) { /* an earlier claim on the same key takes some of the units, so take_all() decides */
-            if (before > most_at_once(claim) - claim->n) return deny_for_good(order, i, self, verdict);
+            if (before > twi_limit_most_at_once(claim->family, claim->limit) - claim->n)
+                return deny_for_good(order, i, self, verdict);
             continue;
         }
         tw_status status = take_claim(order, i, self, verdict);

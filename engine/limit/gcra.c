@@ -40,9 +40,8 @@ struct pace {
 
 static void begin_pace(struct pace *pace, const struct tw_family *family, int64_t n, int64_t limit) {
     twi_check_dear(n >= 0 && limit >= 0 && limit <= TW_DELTA_MAX);
-    int64_t burst = twi_load_relaxed(&family->policy.burst);
     *pace = (struct pace){.n = n, .limit = limit, .window_us = family->rule.window_ms * 1000};
-    pace->burst = burst == 0 || burst > limit ? limit : burst;
+    pace->burst = twi_limit_most_at_once(family, limit);
     if (limit == 0) return;
     pace->charge = n <= limit ? twi_share_down(n, WINDOW_UNITS, limit) : 0;
     pace->most = twi_share_up(pace->burst, WINDOW_UNITS, limit);
