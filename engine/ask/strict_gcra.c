@@ -66,7 +66,8 @@ static tw_status admit_open(const struct twi_strict_request *request, int64_t *t
     twi_check(*taken == 0);
     struct twi_why before = twi_why_now();
     tw_status status = twi_limit_gcra.acquire(request->family, request->key, request->n, request->limit, verdict);
-    if (status == TW_DENIED) twi_gcra_raise(request->family, request->key, full_ms(request)); /* it cannot hold more */
+    if (status == TW_DENIED)
+        twi_gcra_raise(request->family, request->key, request->limit, full_ms(request)); /* it cannot hold more */
     if (status < 0 && status != TW_ERR_FULL) return status;
     twi_why_restore(before); /* without room the call is admitted uncounted, so it was not refused */
     verdict->allowed = 1;
@@ -147,7 +148,7 @@ static tw_status conclude(const struct twi_strict_request *request, const struct
                           tw_verdict *verdict) {
     tw_status status = fill_answered(request, result, verdict);
     if (is_used_here(request->family) && !is_bridged(request))
-        twi_gcra_raise(request->family, request->key, verdict->reset_after_ms);
+        twi_gcra_raise(request->family, request->key, request->limit, verdict->reset_after_ms);
     return status;
 }
 

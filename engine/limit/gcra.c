@@ -3,21 +3,29 @@
  * arrival time). n units move this moment by n/limit of a window. They are admitted if the moment is then at most
  * burst/limit ahead of now. One compare-and-swap decides.
  *
- *   word: time since the window's start : 62 bits, in 2^-57 windows | CLOSED | FROZEN          0: not yet set
+ *   word: which limit : 4 | time since the window's start : 58, in 2^-57 windows | CLOSED | FROZEN      0: not yet set
  *
+ * A moment has a meaning only together with the limit under which it was computed. If a call names another limit, the
+ * units in the bucket stay the same and drain at the new rate from then on, so the moment moves: by the call that
+ * names the new limit, also if that is denied. (Otherwise a limit of 3 an hour that is raised to 3600 would lock out
+ * longer than before.) The word says which limit it is: the first one of the key in this window (`limit` of the cell),
+ * or one of the limits of the window that replaced others. Both are set once and never change, so the compare-and-swap
+ * that changes the moment changes its limit. A window has room for 14 limits that replaced others. A key whose new
+ * limit finds no room has a moment of an unknown limit: the next call takes it for one of its own limit.
  * Windows exist in these families only so that idle keys are dropped. The moment is at most one window length ahead,
  * because a burst is at most the limit. In the next window the key begins with its previous word, less one length.
  * Before the next window reads the previous word, it sets CLOSED in that word. If the key has no previous word, its
  * place in the previous table is closed. A call that is still running in the previous window finds it closed, and
  * decides again by the clock, which has moved for all (traps E22, E23). A word that is CLOSED or FROZEN never changes.
- * Rounding: n/limit is rounded down to units of time, once per call; burst/limit is rounded up. So a call that exact
- * fractions would admit is never denied. Each call may cost up to limit / 2^57 of a unit too little. From an empty
- * bucket the burst is exactly `burst`, for limits below 2^28. The clock counts microseconds, rounded down. The clock
- * that a call has read may lag by some milliseconds. At a high rate many units pass in that time. If units are admitted
- * and the bucket is not empty for longer than that lag, the result is the same at each moment of the lag. All other
- * calls read the exact clock, except calls that request more than the bucket can contain.
- * Always true: a word moves only towards the future, except when units are put back. A denied call does not write,
- * except that it may close a word. */
+ * Rounding: n/limit is rounded down to units of time, once per call, and so is the moment under another limit;
+ * burst/limit is rounded up. So a call that exact fractions would admit is never denied. Each call may cost up to
+ * limit / 2^57 of a unit too little. From an empty bucket the burst is exactly `burst`, for limits below 2^28. The
+ * clock counts microseconds, rounded down. The clock that a call has read may lag by some milliseconds. At a high rate
+ * many units pass in that time. If units are admitted and the bucket is not empty for longer than that lag, the result
+ * is the same at each moment of the lag. All other calls read the exact clock, except calls that request more than the
+ * bucket can contain.
+ * Always true: a word moves only towards the future, except when units are put back or another limit is named. A denied
+ * call does not write, except that it may close a word, or name another limit. */
 #include "engine/limit/gcra.h"
 
 #include "engine/limit/limit_stats.h"
@@ -27,6 +35,9 @@
 
 #define WINDOW_UNITS (INT64_C(1) << 57)
 #define CLOSED TWI_DIRTY /* no GCRA word is ever sent to Redis, so the bit is free */
+#define MOMENT_BITS 58   /* a moment is at most two windows after the start of its window */
+#define LIMITS 14        /* of a window, that replaced others */
+#define UNKNOWN 15       /* the number of a limit that found no room */
 
 struct pace {
     int64_t n, limit;
@@ -37,6 +48,16 @@ struct pace {
     bool is_exact;                   /* `now` was read from the exact clock */
     int64_t empty;                   /* the moment that the word will contain after the call */
 };
+
+/* What a word says: a moment, and the limit under which it was computed; 0 means that it is not known. */
+struct bucket {
+    int64_t at, limit;
+};
+
+struct limits {
+    _Atomic int64_t each[LIMITS]; /* 0 means free; used in order */
+};
+static_assert(sizeof(struct limits) <= TWI_LIMITS_LINES * TWI_LINE_BYTES, "layout.h");
 
 static void begin_pace(struct pace *pace, const struct tw_family *family, int64_t n, int64_t limit) {
     twi_check_dear(n >= 0 && limit >= 0 && limit <= TW_DELTA_MAX);
@@ -69,24 +90,104 @@ static bool set_exactly(struct pace *pace, const struct twi_call *call) {
     return true;
 }
 
-/* Returns the word of the previous window, which is closed. The word no longer changes. */
-static int64_t close_before(const struct twi_call *call) {
+/* ---- the limits of a window ---- */
+
+static struct limits *limits_of(const struct twi_call *call, struct twi_generation *generation) {
+    uint32_t line = twi_load_acquire(&generation->limits); /* N7, pairs with N6: it was all 0 before */
+    return line != 0 ? twi_arena_at(&call->engine->arena, line) : NULL;
+}
+
+static struct limits *make_limits(const struct twi_call *call, struct twi_generation *generation) {
+    struct limits *limits = limits_of(call, generation);
+    if (limits != NULL) return limits;
+    uint32_t line = twi_piece_take(&call->engine->arena, generation, TWI_LIMITS_LINES), none = 0;
+    if (line == 0) return NULL;
+    if (!twi_cas_acqrel(&generation->limits, &none, line)) /* N6 */
+        twi_piece_give(&call->engine->arena, generation, line, TWI_LIMITS_LINES);
+    return limits_of(call, generation);
+}
+
+/* Stores the limit in a place that is free. Returns true if the place then has this limit. */
+static bool has_limit(_Atomic int64_t *place, int64_t limit) {
+    int64_t found = twi_load_relaxed(place);
+    return found == limit || (found == 0 && (twi_cas_acqrel(place, &found, limit) || found == limit));
+}
+
+/* Returns the number of this limit for the key's word. */
+static int64_t number_of(const struct twi_call *call, const struct twi_place *place, int64_t limit) {
+    twi_check_dear(limit > 0);
+    if (has_limit(&place->cell->limit, limit)) return 0;
+    struct limits *limits = make_limits(call, place->generation);
+    for (int64_t i = 0; limits != NULL && i < LIMITS; i++)
+        if (has_limit(&limits->each[i], limit)) return i + 1;
+    return UNKNOWN;
+}
+
+static int64_t moment_of(int64_t value) {
+    return value & ((INT64_C(1) << MOMENT_BITS) - 1);
+}
+static int64_t limit_number(int64_t value) {
+    return value >> MOMENT_BITS & UNKNOWN;
+}
+
+/* Returns what the value of a word says. It was loaded by an acquire load, after its limit was stored. */
+static struct bucket read_word(const struct twi_call *call, struct twi_generation *generation, struct twi_cell *cell,
+                               int64_t value) {
+    int64_t number = limit_number(value);
+    if (twi_unlikely(number == UNKNOWN)) return (struct bucket){moment_of(value), 0};
+    _Atomic int64_t *limit = number == 0 ? &cell->limit : &limits_of(call, generation)->each[number - 1];
+    return (struct bucket){moment_of(value), twi_load_relaxed(limit)};
+}
+
+/* A value of 2^59 and more marks a cell as such (TWI_META_EDGE), as large counts do. */
+static uint64_t make_word(struct twi_cell *cell, int64_t number, int64_t moment) {
+    twi_check_dear(number >= 0 && number <= UNKNOWN && moment >= 0 && moment >> MOMENT_BITS == 0);
+    if (number > 1) (void)twi_or_relaxed(&cell->meta, TWI_META_EDGE);
+    return ((uint64_t)number << MOMENT_BITS | (uint64_t)moment) << TWI_COUNT_SHIFT;
+}
+
+/* ---- the window before ---- */
+
+/* Returns the bucket of the previous window, which is closed. Its word no longer changes. */
+static struct bucket close_before(const struct twi_call *call) {
     struct twi_arena *arena = &call->engine->arena;
     twi_fence_seqcst(); /* N1, pairs with N2, so a thread that opens that window unseen reads a later clock */
     struct twi_generation *before =
         twi_window_find(call->family, twi_calendar_previous_start(&call->family->rule, call->now_ms));
-    if (before == NULL) return 0;
-    if (twi_load_acquire(&before->phase) >= TWI_SEALED) return twi_view_in(call, before);
-    struct twi_cell *cell = twi_table_close_probe(arena, before, &call->lookup);
-    if (cell == NULL) return 0;
-    uint64_t word =
-        twi_or_acqrel(&cell->local, CLOSED); /* N3, pairs with N4, so a call that finds it closed reads a later clock */
-    return (word & TWI_FROZEN) != 0 ? twi_cell_local(cell, twi_load_relaxed(&cell->meta)) : twi_word_value(word);
+    if (before == NULL) return (struct bucket){0};
+    bool is_sealed = twi_load_acquire(&before->phase) >= TWI_SEALED;
+    struct twi_cell *cell =
+        is_sealed ? twi_table_find(arena, before, &call->lookup) : twi_table_close_probe(arena, before, &call->lookup);
+    if (cell == NULL) return (struct bucket){0};
+    /* N3, pairs with N4, so a call that finds it closed reads a later clock */
+    uint64_t word = is_sealed ? TWI_FROZEN : twi_or_acqrel(&cell->local, CLOSED);
+    int64_t value = (word & TWI_FROZEN) != 0 ? twi_cell_local(cell, twi_cell_publish(cell)) : twi_word_value(word);
+    return read_word(call, before, cell, value);
 }
 
-static int64_t carried(const struct twi_call *call) {
-    int64_t before = close_before(call);
-    return before > WINDOW_UNITS ? before - WINDOW_UNITS : 0;
+static struct bucket carried(const struct twi_call *call) {
+    struct bucket before = close_before(call);
+    before.at = before.at > WINDOW_UNITS ? before.at - WINDOW_UNITS : 0;
+    return before;
+}
+
+/* ---- one decision ---- */
+
+/* Returns the moment under another limit. The units that are in the bucket now stay the same, at most a window's. */
+static int64_t move(const struct pace *pace, int64_t at, int64_t from, int64_t to) {
+    twi_check_dear(from > 0 && to > 0);
+    if (at <= pace->now || from == to) return at;
+    twi_wide ahead = (twi_wide)(at - pace->now - 1) * from / to; /* `now` was rounded down */
+    return pace->now + (ahead < WINDOW_UNITS ? (int64_t)ahead : WINDOW_UNITS);
+}
+
+static bool has_another_limit(const struct pace *pace, const struct bucket *bucket) {
+    return bucket->limit != pace->limit && bucket->limit != 0 && pace->limit != 0 && bucket->at > pace->now;
+}
+
+/* Returns true for a call that names the limit from which the bucket drains from now on. */
+static bool names_limit(const struct pace *pace, const struct bucket *bucket) {
+    return has_another_limit(pace, bucket) && pace->n != 0 && pace->n <= pace->burst;
 }
 
 /* Returns TW_OK or TW_DENIED for a bucket that is empty at the moment `at`. */
@@ -112,16 +213,34 @@ static tw_status decide(struct pace *pace, const struct twi_call *call, int64_t 
     return set_exactly(pace, call) ? decide_by_now(pace, at) : TWI_AGAIN;
 }
 
-static tw_status take(struct pace *pace, const struct twi_call *call, struct twi_cell *cell) {
-    twi_check_dear(cell != NULL);
-    uint64_t word = twi_load_acquire(&cell->local); /* N4 */
-    int64_t begins = twi_word_value(word) == 0 ? carried(call) : 0;
+/* Returns the same for a bucket that may be of another limit. Its units are then known only by the exact clock. */
+static tw_status decide_bucket(struct pace *pace, const struct twi_call *call, const struct bucket *bucket) {
+    if (!has_another_limit(pace, bucket)) return decide(pace, call, bucket->at);
+    if (!pace->is_exact && !set_exactly(pace, call)) return TWI_AGAIN;
+    return decide(pace, call, move(pace, bucket->at, bucket->limit, pace->limit));
+}
+
+/* Returns the word for a bucket that the call leaves empty at pace->empty. */
+static uint64_t word_after(const struct pace *pace, const struct twi_call *call, const struct twi_place *place,
+                           int64_t value, const struct bucket *found) {
+    bool is_same = value != 0 && found->limit == pace->limit;
+    int64_t number = twi_likely(is_same) ? limit_number(value) : number_of(call, place, pace->limit);
+    return make_word(place->cell, number, pace->empty);
+}
+
+static tw_status take(struct pace *pace, const struct twi_call *call, const struct twi_place *place) {
+    twi_check_dear(place->cell != NULL);
+    uint64_t word = twi_load_acquire(&place->cell->local); /* N4 */
+    struct bucket begins = twi_word_value(word) == 0 ? carried(call) : (struct bucket){0};
     for (;;) {
         if ((word & (TWI_FROZEN | CLOSED)) != 0) return TWI_AGAIN;
-        int64_t at = twi_word_value(word);
-        tw_status status = decide(pace, call, at != 0 ? at : begins);
-        if (status != TW_OK || pace->n == 0) return status;
-        if (twi_cas_weak_acqrel(&cell->local, &word, (uint64_t)pace->empty << TWI_COUNT_SHIFT)) return TW_OK; /* N4 */
+        int64_t value = twi_word_value(word);
+        struct bucket found = value != 0 ? read_word(call, place->generation, place->cell, value) : begins;
+        tw_status status = decide_bucket(pace, call, &found);
+        bool writes = status == TW_OK ? pace->n != 0 : status == TW_DENIED && names_limit(pace, &found);
+        if (!writes) return status;
+        uint64_t after = word_after(pace, call, place, value, &found);
+        if (twi_cas_weak_acqrel(&place->cell->local, &word, after)) return status; /* N4 */
     }
 }
 
@@ -130,14 +249,17 @@ static tw_status acquire_once(struct pace *pace, struct twi_call *call, bool *fu
     struct twi_place place;
     set_now(pace, call);
     if (!twi_place_find(call, &place)) {
-        /* no counter is made if the call is denied or takes no units */
-        tw_status status = decide(pace, call, carried(call));
-        if (status != TW_OK || pace->n == 0) return status;
-        status = twi_place_make(call, &place);
+        /* no counter is made if the call is denied or takes no units, unless it names another limit */
+        struct bucket before = carried(call);
+        tw_status decided = decide_bucket(pace, call, &before);
+        bool writes = decided == TW_OK ? pace->n != 0 : decided == TW_DENIED && names_limit(pace, &before);
+        if (!writes) return decided;
+        tw_status status = twi_place_make(call, &place);
+        if (status == TW_ERR_FULL && decided == TW_DENIED) return decided;
         *full = status == TW_ERR_FULL;
         if (status != TW_OK) return status;
     }
-    return take(pace, call, place.cell);
+    return take(pace, call, &place);
 }
 
 /* Returns the time from now until a moment of the word. */
@@ -203,21 +325,25 @@ static tw_status raise_once(struct pace *pace, struct twi_call *call, int64_t ah
         tw_status status = twi_place_make(call, &place);
         if (status != TW_OK) return status;
     }
-    uint64_t word = twi_load_acquire(&place.cell->local); /* N4 */
-    uint64_t after = (uint64_t)(pace->now + ahead) << TWI_COUNT_SHIFT;
-    int64_t begins = twi_word_value(word) == 0 ? carried(call) : 0;
+    uint64_t word = twi_load_acquire(&place.cell->local), after; /* N4 */
+    struct bucket begins = twi_word_value(word) == 0 ? carried(call) : (struct bucket){0};
+    pace->empty = pace->now + ahead;
     do {
         if ((word & (TWI_FROZEN | CLOSED)) != 0) return TWI_AGAIN;
-        int64_t at = twi_word_value(word);
-        if ((at != 0 ? at : begins) >= pace->now + ahead) return TW_OK;
+        int64_t value = twi_word_value(word);
+        struct bucket found = value != 0 ? read_word(call, place.generation, place.cell, value) : begins;
+        int64_t at = has_another_limit(pace, &found) ? move(pace, found.at, found.limit, pace->limit) : found.at;
+        if (at >= pace->empty) return TW_OK;
+        after = word_after(pace, call, &place, value, &found);
     } while (!twi_cas_weak_acqrel(&place.cell->local, &word, after)); /* N4 */
     return TW_OK;
 }
 
-void twi_gcra_raise(tw_family *family, tw_key key, int64_t ahead_ms) {
+void twi_gcra_raise(tw_family *family, tw_key key, int64_t limit, int64_t ahead_ms) {
     struct pace pace;
     struct twi_call call;
-    begin_pace(&pace, family, 0, 0);
+    if (limit == 0) return;
+    begin_pace(&pace, family, 0, limit);
     int64_t window_ms = pace.window_us / 1000;
     if (ahead_ms > window_ms) ahead_ms = window_ms; /* the farthest moment that a word can hold */
     if (ahead_ms <= 0 || twi_call_begin(&call, family, key) != TW_OK) return;
@@ -230,7 +356,7 @@ void twi_gcra_raise(tw_family *family, tw_key key, int64_t ahead_ms) {
 }
 
 /* Returns units for tw_acquire_all(), which knows the limit, and returns only units that it has just taken. If the
- * key has moved to the next window, the function changes the word in the next window. */
+ * key has moved to the next window, or another call has named another limit, the function changes the word of that. */
 static tw_status put_back_once(const struct pace *pace, struct twi_call *call) {
     twi_check_dear(pace->charge >= 0);
     struct twi_place place;
@@ -238,9 +364,12 @@ static tw_status put_back_once(const struct pace *pace, struct twi_call *call) {
     uint64_t word = twi_load_acquire(&place.cell->local), after;
     do {
         if ((word & (TWI_FROZEN | CLOSED)) != 0) return TWI_AGAIN;
-        int64_t at = twi_word_value(word);
-        if (at == 0) return TW_ERR_LATE;
-        after = (uint64_t)(at > pace->charge ? at - pace->charge : 0) << TWI_COUNT_SHIFT;
+        int64_t value = twi_word_value(word);
+        if (value == 0) return TW_ERR_LATE;
+        struct bucket found = read_word(call, place.generation, place.cell, value);
+        bool is_same = found.limit == pace->limit || found.limit == 0;
+        twi_wide charge = is_same ? pace->charge : (twi_wide)pace->n * WINDOW_UNITS / found.limit;
+        after = make_word(place.cell, limit_number(value), found.at > charge ? found.at - (int64_t)charge : 1);
     } while (!twi_cas_weak_acqrel(&place.cell->local, &word, after));
     return TW_OK;
 }

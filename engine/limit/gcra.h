@@ -6,8 +6,8 @@
 
 extern const struct twi_limit_kind twi_limit_gcra;
 
-/* Makes the bucket of the key non-empty for at least `ahead_ms` from now. Does nothing if there is no room for the
- * key. */
-void twi_gcra_raise(tw_family *family, tw_key key, int64_t ahead_ms);
+/* Makes the bucket of the key non-empty for at least `ahead_ms` from now, under that limit. Does nothing if there is no
+ * room for the key. */
+void twi_gcra_raise(tw_family *family, tw_key key, int64_t limit, int64_t ahead_ms);
 
 #endif

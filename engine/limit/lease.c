@@ -261,7 +261,8 @@ tw_status tw_lease_warm(tw_family *family, tw_key key, int64_t limit) {
     return status == TW_ERR_FULL ? twi_refuse_for(TWI_WHY_FULL) : status;
 }
 
-/* These units were taken off the count, by a refund or an undone call. The function puts them into the lease, so that they can be spent again.
+/* These units were taken off the count, by a refund or an undone call. The function puts them into the lease, so that
+ * they can be spent again.
  * Returns false if there is no memory for a lease. */
 static bool keep_units(struct twi_call *call, const struct twi_place *place, int64_t n) {
     twi_check(n > 0);

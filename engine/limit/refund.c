@@ -1,9 +1,9 @@
 /* refund.c -- see refund.h.
  * Always true: units never return to a later window than the one from which they were taken, so the next window never
- * begins below 0 (trap L7). A refund is refused when its window has ended. An undone call lowers its window until that
- * is sealed. A count falls by one compare-and-swap, for a refund only if it has that many units. So if this engine knows
- * the whole count, a refund does not lower it below 0. For a hard limit the units then go into the lease of that window.
- */
+ * begins below 0 (trap L7). A refund is refused when its window has ended. An undone call lowers its window until
+ * that is sealed. A count falls by one compare-and-swap, for a refund only if it has that many units. So if this engine
+ * knows the whole count, a refund does not lower it below 0. For a hard limit the units then go into the lease of that
+ * window. */
 #include "engine/limit/refund.h"
 
 #include "engine/count/lookup.h"

@@ -67,6 +67,7 @@ struct twi_cell {
         _Atomic int64_t end_ms;  /* TW_WINDOW_FROM_FIRST: when this incarnation ends */
         _Atomic int64_t stripes; /* other families: the distance in lines to the stripes; 0: none (stripe.h) */
         _Atomic int64_t asked;   /* distinct counts: not 0 if the key was read since it was sent (distinct_merge.c) */
+        _Atomic int64_t limit;   /* GCRA: the first limit of the key in this window; 0: none yet (limit/gcra.c) */
     };
     _Atomic uint64_t meta;
     unsigned char key[TWI_KEY_INLINE];

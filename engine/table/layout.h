@@ -126,6 +126,9 @@ TWI_INLINE struct twi_attached *twi_attached_of(void *piece) {
     return (struct twi_attached *)((unsigned char *)piece + TWI_LINE_BYTES);
 }
 
+/* A piece with limits of a GCRA family. The generation owns it, and gives it back without reading its content. */
+#define TWI_LIMITS_LINES 2u
+
 enum twi_phase { TWI_OPEN = 0, TWI_CLOSED, TWI_SEALING, TWI_SEALED, TWI_DRAINED, TWI_HISTORY, TWI_DROPPED };
 
 /* Which counters of the generation have unsent counts (dirty.c). Any thread. */
@@ -245,6 +248,7 @@ struct twi_generation {
             _Atomic uint32_t announced;
             /* The next place in the area to look at if a key's own place is taken. */
             _Atomic uint32_t area_cursor;
+            _Atomic uint32_t limits; /* GCRA: the line of the limits that replaced others (limit/gcra.c); 0: none */
         };
     };
     struct twi_cold overflow_cold;

@@ -352,7 +352,14 @@ static bool give_attached(struct twi_arena *arena, struct twi_generation *genera
     return true;
 }
 
+static void give_limits(struct twi_arena *arena, struct twi_generation *generation) {
+    uint32_t line = twi_load_relaxed(&generation->limits);
+    twi_store_relaxed(&generation->limits, 0);
+    if (line != 0) twi_piece_give(arena, generation, line, TWI_LIMITS_LINES);
+}
+
 bool twi_table_empty(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
+    give_limits(arena, generation);
     return give_attached(arena, generation, work) && twi_spill_give(arena, generation, work) &&
            twi_table_shed(arena, generation, work);
 }

@@ -9,8 +9,9 @@
  * table until the walk ends. Exactly one of the table and the packed form is valid, so a reader never has to decide
  * between them.
  * Always true: a window is packed only if it can no longer change: it is sealed and drained, and its hook is done.
- * Windows of TW_WINDOW_FROM_FIRST are never packed. The table is given back after the end of every section that
- * began before the publication. The generation itself, with its overflow counter, stays until it is dropped. */
+ * Windows of TW_WINDOW_FROM_FIRST and of TW_SHAPE_GCRA are never packed. The table is given back after the end of every
+ * section that began before the publication. The generation itself, with its overflow counter, stays until it is
+ * dropped. */
 #include "engine/turn/history.h"
 
 #include "engine/count/dirty.h"
@@ -36,6 +37,7 @@ void twi_history_enter(tw_engine *engine, struct twi_generation *generation) {
     struct tw_family *family = generation->family;
     bool packed = twi_generation_is_packed(generation); /* packed before; it has records again for a restoration */
     if (!packed && (!family->kind.has_starts || twi_load_relaxed(&generation->bytes) < TABLE_BYTES_MIN)) return;
+    if (family->kind.is_gcra) return; /* a packed form has no room for the limits of its keys */
     /* Units of single counters that were given up are noted by the address of their records (restore_notes.h). */
     if (!packed && generation->turn.restore.has_given_up) return;
     if (generation->turn.history.in_hand) return;

@@ -12,6 +12,7 @@
 #define KEYS 6u
 #define STEPS 400u
 #define LAG_MS 3
+#define OTHERS 12u
 
 __extension__ typedef __int128 wide;
 
@@ -21,7 +22,7 @@ struct twin {
     int64_t window, before, now;
     /* GCRA: when the bucket is empty, in 1/limit ms since 1970; and how often it was charged since it was empty. */
     wide empty;
-    int64_t charges;
+    int64_t charges, most; /* `most`: the greatest limit meanwhile */
 };
 
 struct model {
@@ -32,6 +33,7 @@ struct model {
     int64_t window_ms, burst;
     bool is_gcra;
     struct twin twins[KEYS];
+    int64_t others[OTHERS]; /* limits that replace others */
 };
 
 static int64_t now_ms(struct model *model) {
@@ -68,7 +70,17 @@ static wide bucket_room(struct model *model, const struct twin *twin, int64_t n)
 
 /* How much less than exact a bucket may be charged. */
 static wide bucket_slack(struct model *model, const struct twin *twin) {
-    return (((wide)model->window_ms * twin->limit * (twin->charges + 3)) >> 57) + 1;
+    return (((wide)model->window_ms * twin->most * (twin->charges + 3)) >> 57) + 1;
+}
+
+/* A call names another limit. The units in the bucket stay the same. In 1/limit ms each of them is a window long, so
+ * the bucket is as far ahead as before. It is at most full for a window. */
+static void name(struct model *model, struct twin *twin, int64_t limit) {
+    wide ahead = bucket_from(model, twin) - (wide)now_ms(model) * twin->limit, most = (wide)model->window_ms * limit;
+    twin->limit = limit;
+    if (limit > twin->most) twin->most = limit;
+    twin->empty = (wide)now_ms(model) * limit + (ahead < most ? ahead : most);
+    twin->charges += 2;
 }
 
 static bool should_admit(struct model *model, struct twin *twin, int64_t n, bool got) {
@@ -85,7 +97,10 @@ static void charge(struct model *model, struct twin *twin, int64_t n) {
         twin->now += n;
         return;
     }
-    if (twin->empty <= (wide)now_ms(model) * twin->limit) twin->charges = 0;
+    if (twin->empty <= (wide)now_ms(model) * twin->limit) {
+        twin->charges = 0;
+        twin->most = twin->limit;
+    }
     twin->empty = bucket_from(model, twin) + (wide)n * model->window_ms;
     twin->charges++;
 }
@@ -99,8 +114,8 @@ static void pass(struct model *model, int64_t ms) {
             assert_status(tw_turn(model->engine), TW_OK);
 }
 
-/* Time passes that calls do not see, because they rely on a thread that keeps the clock and is late. A bucket is decided
- * by the exact clock all the same. */
+/* Time passes that calls do not see, because they rely on a thread that keeps the clock and is late. A bucket is
+ * decided by the exact clock all the same. */
 static void lag(struct model *model) {
     int64_t left_ms = model->window_ms - now_ms(model) % model->window_ms;
     if (!model->is_gcra || left_ms <= LAG_MS) return;
@@ -182,6 +197,10 @@ static void step(struct model *model) {
     uint32_t key = (uint32_t)test_prng_below(&model->prng, KEYS);
     struct twin *twin = &model->twins[key];
     tw_verdict verdict;
+    if (model->is_gcra && test_prng_chance(&model->prng, 1, 8)) { /* from this call on, which takes a unit */
+        name(model, twin, model->others[test_prng_below(&model->prng, OTHERS)]);
+        (void)call(model, key, 1, &verdict);
+    }
     int64_t most = test_prng_chance(&model->prng, 1, 4) ? twin->limit + 1 : twin->limit / 8 + 2;
     int64_t n = test_prng_chance(&model->prng, 1, 10) ? 0 : test_prng_between(&model->prng, 1, most);
     tw_status status = call(model, key, n, &verdict);
@@ -224,6 +243,8 @@ static void play(uint64_t seed, bool is_gcra) {
     family.burst = model.burst;
     assert_status(tw_family_open(model.engine, &family, &model.family), TW_OK);
     for (uint32_t key = 0; key < KEYS; key++) model.twins[key] = (struct twin){.limit = draw_limit(&model)};
+    for (uint32_t key = 0; key < KEYS; key++) model.twins[key].most = model.twins[key].limit;
+    for (uint32_t i = 0; i < OTHERS; i++) model.others[i] = draw_limit(&model);
     for (uint32_t i = 0; i < STEPS; i++) step(&model);
     assert_status(tw_close(model.engine, 0), TW_OK);
 }

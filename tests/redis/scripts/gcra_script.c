@@ -61,11 +61,11 @@ static int64_t ms_of(wide parts, wide of) {
     return parts <= 0 ? 0 : (int64_t)up(parts, of * 1000);
 }
 
-/* The moment in fractions of another limit, rounded up. */
-static wide moment_in(const struct bucket *bucket, int64_t of) {
-    if (bucket->of == of) return bucket->moment;
-    wide us = bucket->moment / bucket->of, part = bucket->moment % bucket->of;
-    return us * of + up(part * of, bucket->of);
+/* The moment under another limit. The units that are in the bucket stay the same. Each of them is a window's length of
+ * 1/of us. */
+static wide moment_in(const struct bucket *bucket, wide moment, int64_t of) {
+    wide ahead = moment - (wide)bucket->now_us * bucket->of;
+    return ahead > 0 ? (wide)bucket->now_us * of + ahead : moment / bucket->of * of;
 }
 
 static void keep(struct bucket *bucket, wide moment, int64_t of) {
@@ -86,10 +86,21 @@ static int64_t retry_ms(const struct bucket *bucket, const struct line *line, wi
     return ms_of(moment - (wide)bucket->now_us * of - (wide)(line->burst - least) * bucket->window_us, of);
 }
 
-static wide moment_now(struct bucket *bucket, int64_t of, bool *later) {
-    wide moment = bucket->there ? moment_in(bucket, of) : 0, most = ((wide)bucket->now_us + bucket->window_us) * of;
-    *later = moment > most;
-    return *later ? most : moment;
+/* *later: it is not the stored one, because the clock was set back. */
+static wide moment_now(const struct bucket *bucket, int64_t of, bool *later) {
+    wide window_end = (wide)bucket->now_us + bucket->window_us;
+    wide moment = bucket->there ? bucket->moment : 0;
+    *later = moment > window_end * bucket->of;
+    if (*later) moment = window_end * bucket->of;
+    if (bucket->there && of != bucket->of) moment = moment_in(bucket, moment, of);
+    return moment < window_end * of ? moment : window_end * of;
+}
+
+/* A call that adopts another limit moves the moment. From then on nothing of earlier calls is taken back. */
+static void adopt(struct bucket *bucket, int64_t of) {
+    wide at_us = bucket->moment / bucket->of, most_us = (wide)bucket->now_us + bucket->window_us;
+    if (!bucket->there || of == bucket->of || at_us < bucket->now_us) return;
+    bucket->taken_back_us += (int64_t)(at_us < most_us ? at_us : most_us) - bucket->now_us + 1;
 }
 
 static struct answer decide(struct bucket *bucket, struct line *line, bool again, int64_t ahead_ms) {
@@ -98,7 +109,11 @@ static struct answer decide(struct bucket *bucket, struct line *line, bool again
     wide moment = moment_now(bucket, of, &later), now = (wide)bucket->now_us * of;
     wide theirs = now + (wide)(ahead_ms * 1000 < bucket->window_us ? ahead_ms * 1000 : bucket->window_us) * of;
     struct answer answer = {.status = "DENIED"};
-    if (!again && theirs > now && theirs / of > moment / of) moment = theirs, later = true;
+    if (line->limit == 0) { /* such a call has no rate */
+        moment = up(moment_now(bucket, bucket->of, &later), bucket->of);
+        later = false;
+    }
+    if (!again && line->limit > 0 && theirs > now && theirs / of > moment / of) moment = theirs, later = true;
     answer.left = left_at(bucket, moment, of, line->limit, line->burst);
     if (!again && line->n <= answer.left)
         line->given = line->n;
@@ -106,6 +121,10 @@ static struct answer decide(struct bucket *bucket, struct line *line, bool again
         line->given = line->some ? answer.left : 0;
     answer.taken = line->given;
     if (line->given > 0 || line->n == 0) snprintf(answer.status, sizeof answer.status, "OK");
+    int64_t least = line->some && line->n > 1 ? 1 : line->n;
+    bool other = bucket->there && bucket->of != of && bucket->moment / bucket->of >= bucket->now_us;
+    if (line->limit > 0 && other && line->n > 0 && least <= line->burst) later = true;
+    if (!again && (line->given > 0 || later)) adopt(bucket, of);
     if (!again && line->given > 0) {
         moment = (moment > now ? moment : now) + (wide)line->given * bucket->window_us;
         line->after = moment + (wide)bucket->taken_back_us * of;
@@ -121,10 +140,11 @@ static struct answer never_mind(struct bucket *bucket, struct line *line) {
     int64_t of = line->limit > 1 ? line->limit : 1;
     bool later;
     wide moment = moment_now(bucket, of, &later), now = (wide)bucket->now_us * of;
+    bool is_known = bucket->of == of && line->after / of + bucket->window_us <= TW_DELTA_MAX;
     wide back = (wide)line->given * bucket->window_us, ahead = line->after - (wide)bucket->taken_back_us * of - now;
     struct answer answer = {.status = "OK", .taken = line->given};
     if (ahead < back) back = ahead;
-    if (line->given > 0 && bucket->there && back >= 0 && back / of <= down(moment, of) - bucket->now_us) {
+    if (line->given > 0 && bucket->there && is_known && back >= 0 && back / of <= down(moment, of) - bucket->now_us) {
         keep(bucket, moment - back, of);
         bucket->taken_back_us += (int64_t)(back / of) + 1;
     }
@@ -173,8 +193,7 @@ static void compare_word(const struct bucket *bucket) {
     char want[80] = "";
     int64_t us = (int64_t)down(bucket->moment, bucket->of);
     int64_t part = (int64_t)(bucket->moment - (wide)us * bucket->of);
-    if (bucket->there && part == 0) snprintf(want, sizeof want, "%lld", (long long)us);
-    if (bucket->there && part != 0)
+    if (bucket->there)
         snprintf(want, sizeof want, "%lld+%lld/%lld", (long long)us, (long long)part, (long long)bucket->of);
     assert_string_equal(redis_server_ask(&server, "GET", "bucket", NULL), want);
     if (bucket->there) assert_i64_equal(redis_server_expiry(&server, "bucket"), (us + (part != 0) + 999) / 1000);
@@ -335,6 +354,17 @@ TEST(a_value_that_is_no_moment_is_left_alone) {
     assert_string_equal(ask(&bucket, 0, "1", 0).status, "OK");
     bucket.lines[0].serial = 0;
     assert_string_equal(ask(&bucket, 0, "1", 0).status, "STALE");
+}
+
+/* Goal: a moment that an earlier version wrote without its limit counts as one of the call's limit, and gets it. */
+TEST(a_moment_without_a_limit_is_read) {
+    struct bucket bucket = {.of = 10, .now_us = FAR_US, .window_us = 1000000};
+    redis_server_ask(&server, "DEL", "calls", NULL);
+    redis_server_ask(&server, "SET", "bucket", text_of(FAR_US + 500000), NULL);
+    bucket.lines[0] = (struct line){.serial = 1, .n = 2, .limit = 10, .burst = 10};
+    assert_i64_equal(ask(&bucket, 0, "1", 0).left, 3);
+    keep(&bucket, ((wide)FAR_US + 700000) * 10, 10);
+    compare_word(&bucket);
 }
 
 static void replace(const char *what, const char *by) {

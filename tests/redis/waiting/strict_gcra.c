@@ -112,24 +112,41 @@ TEST(odd_calls_have_an_answer) {
     strict_end(&strict);
 }
 
-/* Goal: the stored moment stays when a call names another limit, so the same part of the bucket is full. */
-TEST(another_limit_finds_the_same_part_full) {
+/* Goal: the units in the bucket stay the same when a call names another limit, and drain at its rate. */
+TEST(another_limit_finds_the_same_units) {
     struct strict strict;
     strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     tw_family *family = gcra_family(strict.engine, YEAR, 0, TW_OUTAGE_LOCAL);
     (void)strict_take(family, "k", 5, 10, TW_OK);
-    assert_i64_equal(strict_take(family, "k", 0, 20, TW_OK).used, 10);
-    assert_i64_equal(strict_take(family, "k", 1, 20, TW_OK).used, 11);
-    assert_i64_equal(strict_take(family, "k", 0, 4, TW_OK).used, 3); /* a little more than 2 */
-    (void)strict_take(family, "k", 2, 4, TW_DENIED);
+    assert_i64_equal(strict_take(family, "k", 0, 20, TW_OK).used, 5);
+    assert_i64_equal(strict_take(family, "k", 1, 20, TW_OK).used, 6);
+    assert_i64_equal(strict_take(family, "k", 0, 4, TW_OK).used, 4); /* it is full */
+    tw_verdict verdict = strict_take(family, "k", 1, 12, TW_OK);
+    assert_i64_equal(verdict.used, 7);
+    assert_true(verdict.reset_after_ms > YEAR / 12 * 7 - TW_MINUTE && verdict.reset_after_ms <= YEAR / 12 * 7);
     tw_family_options options = gcra_options("p", YEAR, TW_OUTAGE_LOCAL);
     options.redis_key = "p:%k:%Y%m%d%H%M%S";
     options.burst = 12;
     assert_status(tw_family_set(family, &options), TW_OK);
-    assert_i64_equal(strict_take(family, "k", 0, 20, TW_OK).remaining, 1);
+    assert_i64_equal(strict_take(family, "k", 0, 20, TW_OK).remaining, 5);
     assert_i64_equal(strict_take(family, "other", 5, 4, TW_DENIED).retry_after_ms, -1); /* the limit bounds the burst */
-    (void)strict_take(family, "k", 2, 20, TW_DENIED);
-    (void)strict_take(family, "k", 1, 20, TW_OK);
+    (void)strict_take(family, "k", 6, 20, TW_DENIED);
+    (void)strict_take(family, "k", 5, 20, TW_OK);
+    strict_end(&strict);
+}
+
+/* Goal: a limit that is raised lets its callers in by the new rate, also if the bucket was full under the old one. */
+TEST(a_raised_limit_locks_nobody_out) {
+    struct strict strict;
+    strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
+    tw_family *family = gcra_family(strict.engine, TW_HOUR, 2, TW_OUTAGE_LOCAL);
+    (void)strict_take(family, "k", 2, 3, TW_OK);
+    assert_true(strict_take(family, "k", 1, 3, TW_DENIED).retry_after_ms > 19 * TW_MINUTE);
+    tw_verdict verdict = strict_take(family, "k", 1, 360000, TW_DENIED); /* a hundred units a second */
+    assert_true(verdict.retry_after_ms > 0 && verdict.retry_after_ms <= 10);
+    struct timespec nap = {0, 11 * 1000000};
+    (void)nanosleep(&nap, NULL);
+    (void)strict_take(family, "k", 1, 360000, TW_OK);
     strict_end(&strict);
 }
 

@@ -120,6 +120,63 @@ RIG_TEST(a_burst_is_smaller_than_the_limit) {
     assert_i64_equal(taken, 3);
 }
 
+/* Goal: if a call names another limit, the units in the bucket stay the same, and drain at the new rate afterwards. */
+RIG_TEST(another_limit_finds_the_same_units) {
+    tw_family *family = shaped(TW_SHAPE_GCRA, TW_HOUR, 2);
+    for (int i = 0; i < 2; i++) (void)acquire(family, "a", 1, 3, TW_OK);
+    assert_i64_equal(acquire(family, "a", 1, 3, TW_DENIED).retry_after_ms, TW_HOUR / 3);
+    assert_i64_equal(acquire(family, "a", 0, 3600, TW_OK).reset_after_ms, 2000); /* a look changes nothing */
+    assert_i64_equal(acquire(family, "a", 0, 3, TW_OK).reset_after_ms, 2 * TW_HOUR / 3);
+    assert_i64_equal(acquire(family, "a", 1, 3600, TW_DENIED).retry_after_ms, 1000); /* raised */
+    rig_pass(&rig, 1000);
+    tw_verdict verdict = acquire(family, "a", 1, 3600, TW_OK);
+    assert_i64_equal(verdict.reset_after_ms, 2000);
+    verdict = acquire(family, "a", 1, 4, TW_DENIED); /* lowered */
+    assert_i64_equal(verdict.used, 2);
+    assert_i64_equal(verdict.retry_after_ms, TW_HOUR / 4);
+    rig_pass(&rig, TW_HOUR / 4);
+    assert_i64_equal(acquire(family, "a", 1, 4, TW_OK).used, 2);
+    assert_i64_equal(acquire(family, "a", 2, 1, TW_DENIED).retry_after_ms, -1); /* it can never be admitted */
+    assert_i64_equal(acquire(family, "a", 0, 4, TW_OK).used, 2);
+}
+
+/* Goal: the same if the key has not been used in this window yet, whoever has looked at its bucket meanwhile. */
+RIG_TEST(another_limit_finds_the_same_units_of_the_window_before) {
+    tw_family *family = shaped(TW_SHAPE_GCRA, TW_HOUR, 2);
+    rig_pass(&rig, TW_HOUR - 1000);
+    (void)acquire(family, "a", 1, 7, TW_OK);
+    (void)acquire(family, "a", 1, 3, TW_OK);
+    (void)acquire(family, "b", 2, 3, TW_OK);
+    rig_pass(&rig, 1000);
+    assert_i64_equal(acquire(family, "a", 0, 3, TW_OK).reset_after_ms, 2 * TW_HOUR / 3 - 1000);
+    assert_i64_equal(acquire(family, "a", 1, 3600, TW_DENIED).retry_after_ms, 1000);
+    assert_i64_equal(acquire(family, "b", 1, 3600, TW_DENIED).retry_after_ms, 1000);
+    rig_pass(&rig, 1000);
+    (void)acquire(family, "a", 1, 3600, TW_OK);
+    (void)acquire(family, "b", 1, 3600, TW_OK);
+}
+
+/* Goal: a window has room for the first limit of each key and 14 others. A key whose limit finds no room keeps its
+ * units when that is named, and what a denial says is true for it, too. */
+RIG_TEST(a_window_has_room_for_some_limits) {
+    tw_family *family = shaped(TW_SHAPE_GCRA, TW_HOUR, 50);
+    for (int64_t limit = 100; limit < 116; limit++)
+        assert_i64_equal(acquire(family, "a", 1, limit, TW_OK).used, limit - 99);
+    (void)acquire(family, "a", 34, 115, TW_OK);
+    tw_verdict verdict = acquire(family, "a", 1, 115, TW_DENIED);
+    assert_i64_equal(verdict.used, 50);
+    rig_pass(&rig, verdict.retry_after_ms - 1);
+    (void)acquire(family, "a", 1, 115, TW_DENIED);
+    rig_pass(&rig, 1);
+    (void)acquire(family, "a", 1, 115, TW_OK);
+    const tw_claim claims[] = {
+        {family, tw_str("b"), 40, 300}, {family, tw_str("b"), 5, 300}, {family, tw_str("b"), 5, 300}};
+    (void)acquire(family, "b", 1, 7000, TW_OK);                /* the first limit of a key always has room */
+    assert_status(tw_acquire_all(claims, 3, NULL), TW_DENIED); /* two are taken and put back */
+    assert_i64_equal(acquire(family, "b", 0, 300, TW_OK).used, 1);
+    assert_i64_equal(acquire(family, "b", 1, 700, TW_OK).used, 4); /* 1 of 300 is taken for more than 2 of 700 */
+}
+
 RIG_TEST(words_of_a_bucket_are_no_counts) {
     tw_family *family = shaped(TW_SHAPE_GCRA, TW_SECOND, 0);
     tw_key key = tw_str("a"), keys[40];
@@ -237,4 +294,39 @@ RIG_TEST(threads_get_exactly_the_limit) {
             rig_pass(&rig, 30000);
             for (int turns = 0; turns < 100 && tw_family_find(rig.engine, "f") != NULL; turns++) rig_turn(&rig);
         }
+}
+
+#define BURST 5000
+
+static void *name_limits_until_denied(void *ctx) {
+    struct taker *taker = ctx;
+    struct test_prng prng;
+    test_prng_seed(&prng, taker->seed);
+    for (int denied = 0; denied < 50;) {
+        int64_t n = test_prng_between(&prng, 1, 3), limit = BURST + test_prng_between(&prng, 0, 14) * 7;
+        if (tw_acquire(taker->family, tw_str("a"), n, limit, NULL) == TW_OK)
+            taker->got += n;
+        else
+            denied++;
+    }
+    return NULL;
+}
+
+/* Goal: threads that name other limits, as many as a window has room for, get exactly the burst together while the time
+ * stands: a moment and its limit change together. */
+RIG_TEST(threads_that_name_other_limits_get_exactly_the_burst) {
+    tw_family *family = shaped(TW_SHAPE_GCRA, TW_MINUTE, BURST);
+    struct taker takers[8];
+    pthread_t threads[8];
+    int64_t got = 0;
+    for (int i = 0; i < 8; i++) {
+        takers[i] = (struct taker){family, test_seed() + (uint64_t)i, 0, 0};
+        assert_i64_equal(pthread_create(&threads[i], NULL, name_limits_until_denied, &takers[i]), 0);
+    }
+    for (int i = 0; i < 8; i++) {
+        assert_i64_equal(pthread_join(threads[i], NULL), 0);
+        got += takers[i].got;
+    }
+    while (tw_acquire(family, tw_str("a"), 1, BURST, NULL) == TW_OK) got++;
+    assert_i64_equal(got, BURST);
 }
