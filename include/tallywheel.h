@@ -70,7 +70,7 @@
  *           with the monotonic clock. Engine time never goes back.
  *           - If the wall clock is set forward by more than 5 s, engine time follows after 5 s.
  *           - If the wall clock is set back by up to 5 s, engine time pauses until the wall clock
- *             catches up.
+ *             catches up. The retry_after_ms of a denial contains this pause.
  *           - If the wall clock is set back by more than 5 s, engine time does not follow. It
  *             continues with the monotonic clock: no limit lasts longer, windows end when they
  *             would have ended, and retry_after_ms stays true. Engine time is then ahead of the

@@ -23,7 +23,9 @@
 /* ---- verdicts ---- */
 
 static void fill_undecided(const struct twi_strict_request *request, tw_verdict *verdict) {
-    int64_t left_ms = request->span.end_ms == INT64_MAX ? TW_UNBOUNDED : request->span.end_ms - request->now_ms;
+    int64_t left_ms = request->span.end_ms == INT64_MAX ? TW_UNBOUNDED
+                                                        : request->span.end_ms - request->now_ms +
+                                                              twi_clock_pause_ms(&request->family->engine->clock);
     *verdict = (tw_verdict){.limit = request->limit,
                             .remaining = request->limit > 0 ? request->limit : 0,
                             .reset_after_ms = left_ms,

@@ -309,6 +309,12 @@ int64_t twi_clock_exact_us(struct twi_clock *clock) {
     return floor_by(line_us, 1000) == now ? line_us : now * 1000;
 }
 
+int64_t twi_clock_pause_ms(struct twi_clock *clock) {
+    if (twi_likely(twi_load_relaxed(&clock->held_since_ms) == 0)) return 0;
+    int64_t mono = twi_clock_mono_ms(clock), pause = time_in_word_ms(clock) - allowed_ms(clock, wall_ms(clock), mono);
+    return pause > 0 ? pause : 0;
+}
+
 void twi_clock_look(struct twi_clock *clock) {
     if (state_of(twi_load_relaxed(&clock->word)) == TWI_CLOCK_RELIED) (void)twi_clock_read(clock);
 }

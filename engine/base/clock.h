@@ -129,6 +129,14 @@ TWI_INLINE int64_t twi_clock_exact_ms(struct twi_clock *clock) {
     return us / 1000 - (us % 1000 < 0);
 }
 
+/* Returns for how long engine time stands still from now on, because the wall clock was set back; 0: it runs. Call it
+ * after a reading of engine time. Costs a load while the wall clock agrees. */
+int64_t twi_clock_pause_ms(struct twi_clock *clock);
+/* Returns by how much it may take longer until a moment of engine time than engine time shows. */
+TWI_INLINE int64_t twi_clock_longer_ms(struct twi_clock *clock) {
+    return clock->grain_ms + twi_clock_pause_ms(clock);
+}
+
 /* Returns the monotonic clock (the hook's, or the system's coarse one). It is never cached. */
 int64_t twi_clock_mono_ms(const struct twi_clock *clock);
 int64_t twi_clock_mono_us(const struct twi_clock *clock); /* it reads the system's fine clock if there is no hook */

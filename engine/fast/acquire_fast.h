@@ -64,12 +64,13 @@ __attribute__((noinline)) static tw_status hot_take_striped(tw_engine *engine, s
 }
 
 /* Returns the time for a denial. It reads the clock, because a word that no thread keeps must not deny a call. -1
- * means that the window may be over by the exact clock, so the denial is not decided here (acquire.c). */
+ * means that the window may be over by the exact clock, or that engine time stands still, so the denial is not decided
+ * here (acquire.c). */
 __attribute__((noinline)) static int64_t hot_denied_at(tw_engine *engine, const struct twi_generation *generation) {
     int64_t now_ms = twi_clock_read(&engine->clock);
     /* endless windows end at INT64_MAX, and a clock may be before 1970 */
     bool is_near = twi_time_add(now_ms, engine->clock.near_ms) >= generation->end_ms;
-    return twi_unlikely(is_near) ? -1 : now_ms;
+    return twi_unlikely(is_near || twi_clock_pause_ms(&engine->clock) != 0) ? -1 : now_ms;
 }
 
 /* Called for a soft limit with Redis, if the call may need more than to count its units (share.h). */

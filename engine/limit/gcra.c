@@ -313,7 +313,7 @@ static tw_status acquire_gcra(tw_family *family, tw_key key, int64_t n, int64_t 
     } else {
         status = twi_units_refuse(n);
     }
-    if (verdict != NULL) fill_verdict(&pace, status, full, family->engine->clock.grain_ms, verdict);
+    if (verdict != NULL) fill_verdict(&pace, status, full, twi_clock_longer_ms(&family->engine->clock), verdict);
     return status;
 }
 

@@ -58,9 +58,10 @@ static void report_stock(const struct twi_reserve_request *request, const struct
     if (status != TW_DENIED) return;
     bool nothing_held = twi_result_number(result, 2) == 0;
     verdict->final = !by_buyer && nothing_held && verdict->remaining == 0;
+    int64_t left_ms = twi_time_add(verdict->reset_after_ms, twi_clock_pause_ms(&request->family->engine->clock));
     verdict->retry_after_ms = by_buyer || (request->n <= request->limit && !nothing_held) ? wait_ms
                               : request->n > request->limit                               ? -1
-                                                                                          : verdict->reset_after_ms;
+                                                                                          : left_ms;
 }
 
 static tw_status read_answer(const struct twi_reserve_request *request, const struct twi_result *result,

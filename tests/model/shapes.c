@@ -30,14 +30,16 @@ struct model {
     struct fake_clock clock;
     tw_engine *engine;
     tw_family *family;
-    int64_t window_ms, burst;
+    int64_t window_ms, burst, latest_ms;
     bool is_gcra;
     struct twin twins[KEYS];
     int64_t others[OTHERS]; /* limits that replace others */
 };
 
 static int64_t now_ms(struct model *model) {
-    return fake_clock_wall_ms(&model->clock);
+    int64_t wall_ms = fake_clock_wall_ms(&model->clock);
+    if (wall_ms > model->latest_ms) model->latest_ms = wall_ms; /* engine time never goes back */
+    return model->latest_ms;
 }
 
 /* ---- what should be ---- */
@@ -124,6 +126,13 @@ static void lag(struct model *model) {
     (void)twi_and_acqrel(&model->engine->clock.word, ~TWI_CLOCK_STATE);
 }
 
+/* The wall clock is set back by so little that engine time waits for it, and by more than the noise of clocks. */
+static void set_back(struct model *model) {
+    if (fake_clock_wall_ms(&model->clock) < now_ms(model)) return; /* it is behind already */
+    assert_status(tw_turn(model->engine), TW_OK);
+    fake_clock_step_wall_ms(&model->clock, -test_prng_between(&model->prng, 21, 4900));
+}
+
 static void check_verdict(struct model *model, const struct twin *twin, const tw_verdict *verdict, tw_status status) {
     assert_i64_equal(verdict->limit, twin->limit);
     assert_i64_equal(verdict->allowed, status == TW_OK);
@@ -157,6 +166,11 @@ static tw_status call(struct model *model, uint32_t key, int64_t n, tw_verdict *
 static void wait_for(struct model *model, uint32_t key, int64_t n, int64_t retry_after_ms) {
     tw_verdict verdict;
     assert_true(retry_after_ms > 0);
+    if (test_prng_chance(&model->prng, 1, 4)) { /* after a step back, engine time stands still until it is caught up */
+        set_back(model);
+        assert_status(call(model, key, n, &verdict), TW_DENIED);
+        retry_after_ms = verdict.retry_after_ms;
+    }
     pass(model, retry_after_ms - 1);
     assert_status(call(model, key, n, &verdict), TW_DENIED);
     assert_i64_equal(verdict.retry_after_ms, 1);

@@ -207,3 +207,38 @@ RIG_TEST(a_grain_is_added_to_what_a_denial_says) {
         assert_i64_equal(exact.retry_after_ms, -1);
     }
 }
+
+/* Goal: the time that a denial says is true, too, while engine time stands still because the wall clock was set back:
+ * until then the call is denied, and then it is admitted. */
+RIG_TEST(a_denial_says_how_long_engine_time_stands_still) {
+    static const struct {
+        uint32_t window, shape, mode;
+    } kinds[] = {{TW_WINDOW_ALIGNED, TW_SHAPE_FIXED, TW_LIMIT_SOFT},   {TW_WINDOW_FROM_FIRST, TW_SHAPE_FIXED, 0},
+                 {TW_WINDOW_ALIGNED, TW_SHAPE_FIXED, TW_LIMIT_HARD},   {TW_WINDOW_ALIGNED, TW_SHAPE_SLIDING, 0},
+                 {TW_WINDOW_ALIGNED, TW_SHAPE_FIXED, TW_LIMIT_STRICT}, {TW_WINDOW_ALIGNED, TW_SHAPE_GCRA, 0}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "kind%zu", i);
+        tw_family_options options = rig_options(name, kinds[i].window, 1000);
+        options.limit_shape = kinds[i].shape;
+        options.limit_mode = kinds[i].mode;
+        tw_family *family = rig_family_of(&rig, &options);
+        tw_verdict verdict;
+        assert_status(tw_acquire(family, tw_str("k"), 10, 10, NULL), TW_OK);
+        rig_pass(&rig, 400);
+        assert_status(tw_acquire(family, tw_str("k"), 10, 10, &verdict), TW_DENIED);
+        int64_t before_ms = verdict.retry_after_ms;
+        assert_true(before_ms >= 600);
+        fake_clock_step_wall_ms(&rig.clock, -3000);
+        assert_status(tw_acquire(family, tw_str("k"), 10, 10, &verdict), TW_DENIED);
+        assert_i64_equal(verdict.retry_after_ms, before_ms + 3000);
+        assert_status(tw_acquire(family, tw_str("k"), 11, 10, &verdict), TW_DENIED);
+        assert_i64_equal(verdict.retry_after_ms, -1);
+        rig_pass(&rig, before_ms + 2999);
+        assert_status(tw_acquire(family, tw_str("k"), 10, 10, &verdict), TW_DENIED);
+        assert_i64_equal(verdict.retry_after_ms, 1);
+        rig_pass(&rig, 1);
+        assert_status(tw_acquire(family, tw_str("k"), 10, 10, NULL), TW_OK);
+        rig_pass(&rig, 2000 - rig_now(&rig) % 1000);
+    }
+}
