@@ -1145,6 +1145,20 @@ enum tw_decided_by {
     TW_BY_BUYER = 6   /* tw_reserve(): the buyer already has a reservation */
 };
 
+/** Why a call was denied, is pending, or got no answer: what the limit knows, whoever decided. */
+enum tw_cause {
+    TW_CAUSE_LIMIT = 0,  /* the units are spent. Also 0: the call was admitted, or it is a wrong
+                            call */
+    TW_CAUSE_SHARE = 1,  /* what this engine may spend is spent; other engines may have units. Also
+                            those that died: nobody can use their units yet */
+    TW_CAUSE_OUTAGE = 2, /* nobody can know: Redis is silent, refuses, or has a key of another
+                            type */
+    TW_CAUSE_BUSY = 3,   /* the way to Redis is full (on_busy, TW_ERR_BUSY) */
+    TW_CAUSE_FULL = 4,   /* there is no memory (TW_ERR_FULL, TW_ERR_MEMORY) */
+    TW_CAUSE_BUYER = 5,  /* tw_reserve(): the buyer has a reservation, or has bought */
+    TW_CAUSE_NEVER = 6   /* n is above the limit, or the burst, and can never be admitted */
+};
+
 /** The details of a decision. It is filled on every return, also with an error. Its size never
  *  changes: verdicts are used on hot paths, where a size would cost an argument and a branch for
  *  each call. New fields use reserved words, which are 0 until then. */
@@ -1153,10 +1167,11 @@ struct tw_verdict {
     int64_t reset_after_ms;         /* time until the full limit is available again if nobody calls.
                                        0: it is available now. TW_UNBOUNDED in an endless family:
                                        only a refund can free units */
-    int64_t retry_after_ms;         /* 0: admitted. Otherwise the time after which the same call is
-                                       admitted if nobody else calls meanwhile. Sleep for this time,
-                                       then call again. TW_UNBOUNDED in an endless family, same as
-                                       above. -1: n can never be admitted */
+    int64_t retry_after_ms;         /* 0: admitted. Otherwise sleep for this time, then call again.
+                                       TW_CAUSE_LIMIT: the same call is then admitted, if nobody
+                                       else calls meanwhile. TW_UNBOUNDED in an endless family, same
+                                       as above. Another cause: asking is worth it then, 1 ms to
+                                       60 s. -1: TW_CAUSE_NEVER, or the buyer has bought */
     int64_t error_bound;            /* at most |used - truth|; TW_UNBOUNDED: no bound is known */
     int64_t window_start_ms;        /* for tw_refund(). TW_WINDOW_FROM_FIRST: when the key's window
                                        began. Endless: 0 */
@@ -1165,7 +1180,10 @@ struct tw_verdict {
     uint8_t allowed;                /* 1: the limit admits. 0: it denies, also in shadow mode.
                                        With an error: what the policy recommends */
     uint8_t final;                  /* Redis reported that the whole limit is spent */
-    uint64_t reserved[8];
+    uint8_t cause;                  /* enum tw_cause: why the limit does not admit. TW_CAUSE_OUTAGE,
+                                       _BUSY, _FULL: then `remaining` is 0, as nothing is known */
+    uint8_t reserved_bytes[7];
+    uint64_t reserved[7];
 };
 
 /* Rules of tw_acquire(). docs/LIMITS.md explains them at length.
@@ -1185,7 +1203,8 @@ struct tw_verdict {
  *                       key's total is unknown, and for 1.5 sync intervals after its first total,
  *                       a process admits at most limit / live engines of this key. A key that is
  *                       near its limit or unknown is synced at once. If the share of a process is
- *                       spent, its call is denied. Then retry_after_ms is some milliseconds.
+ *                       spent, its call is denied with TW_CAUSE_SHARE. Then retry_after_ms is
+ *                       some milliseconds.
  *                       error_bound is calculated from what the other engines may spend and from
  *                       the rate at which they have counted. It is TW_UNBOUNDED while Redis is
  *                       unreachable, except with TW_OUTAGE_SHARE.
@@ -1197,10 +1216,10 @@ struct tw_verdict {
  *                       is spent. Units may be refunded, so the engine checks again at most a
  *                       second later.
  *                       TW_DENIED with final = 0 has one of three causes:
- *                       - n is more than the number of units that are left.
- *                       - The units that are left belong to an engine that died.
+ *                       - n is more than the number of units that are left (TW_CAUSE_LIMIT).
+ *                       - The units that are left belong to an engine that died (TW_CAUSE_SHARE).
  *                       - Redis is unreachable (outage_grace_ms), and the lease is spent, or
- *                         on_outage is TW_OUTAGE_FAIL_CLOSED.
+ *                         on_outage is TW_OUTAGE_FAIL_CLOSED (TW_CAUSE_OUTAGE).
  *                       A call with a smaller limit than that of the lease first sends the lease
  *                       back. The admitted units never exceed the greatest limit that was in force
  *                       at an admission.

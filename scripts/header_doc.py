@@ -42,7 +42,7 @@ PAGES = [
      "DISTINCT COUNTS, tw_distinct_add, tw_distinct_add_at, tw_distinct_add_many, tw_distinct_get, tw_distinct_get_at"),
     ("tw_acquire", "limits: take units, and give them back",
      "tw_acquire, tw_acquire_some, tw_acquire_wait, tw_acquire_all, tw_claim, tw_refund, Rules of tw_acquire(), tw_verdict, "
-     "tw_decided_by"),
+     "tw_decided_by, tw_cause"),
     ("tw_lease_warm", "leases of hard limits", "tw_lease_warm, tw_lease_reclaim, tw_lease_stranded"),
     ("tw_once", "the first caller in a window", "tw_once, tw_once_cancel"),
     ("tw_lock", "a lock over all processes, with a fencing token", "tw_lock, tw_lock_extend, tw_lock_release"),

@@ -120,8 +120,7 @@ static tw_status deny_for_good(const struct order *order, size_t i, struct twi_t
     twi_check(i < order->count);
     twi_limit_stats_count_denied(order->claims[order->at[i]].family, self);
     verdict->claim = order->at[i];
-    verdict->allowed = 0;
-    verdict->retry_after_ms = -1;
+    twi_verdict_deny(verdict, TW_CAUSE_NEVER, -1);
     return TW_DENIED;
 }
 
@@ -178,7 +177,11 @@ tw_status tw_acquire_all(const tw_claim *claims, size_t count, tw_verdict *verdi
         if (status != TW_OK) return status;
     }
     struct twi_thread *self = twi_thread_here();
-    if (self == NULL) return twi_refuse_for(twi_thread_why());
+    if (self == NULL) {
+        tw_status refused = twi_refuse_for(twi_thread_why());
+        twi_verdict_refuse(verdict, claims->family->engine, refused);
+        return refused;
+    }
     put_in_order(&order);
     tw_status status = look_at_all(&order, self, verdict);
     if (status == TW_OK) status = take_all(&order, self, verdict);

@@ -195,11 +195,15 @@ tw_status tw_acquire_wait_async(tw_request *request, tw_family *family, tw_key k
     }
     struct waiting *waiting = make(request, family, key, timeout_ms, &status);
     if (status == TW_ERR_BUSY && decides_when_busy(family)) return tw_acquire_async(request, family, key, n, limit);
-    if (waiting == NULL) return twi_call_answer(request, status);
+    if (waiting == NULL) {
+        twi_verdict_refuse(&request->verdict, family->engine, status);
+        return twi_call_answer(request, status);
+    }
     waiting->n = n;
     waiting->limit = limit;
     waiting->status = TW_DENIED;
     waiting->verdict = request->verdict;
+    waiting->verdict.allowed = 0; /* of a strict limit: no try has been made */
     waiting->operation.wait.look_ms = INT64_MIN;
     if (waiting->tries != NULL) twi_operation_own_request(waiting->tries, try_done, waiting);
     twi_waiter_add(&waiting->operation, look);

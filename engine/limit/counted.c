@@ -6,6 +6,6 @@ tw_status twi_counted_acquire(tw_family *family, tw_key key, int64_t n, int64_t 
     static const struct twi_counting counting = {.unknown = twi_counted_unknown, .take = twi_counted_take_known};
     struct twi_decision decision = {0};
     tw_status status = twi_counting_acquire(&counting, family, key, n, limit, &decision, verdict);
-    twi_counting_add_grain(family, verdict);
+    twi_verdict_add_grain(family, verdict);
     return status;
 }

@@ -194,11 +194,4 @@ TWI_INLINE tw_status twi_counting_acquire(const struct twi_counting *counting, t
     return status;
 }
 
-/* Adds to the retry time by how much the clock of a sleep differs from engine time. Called when the verdict is complete.
- * So a sleep is long enough. */
-TWI_INLINE void twi_counting_add_grain(const tw_family *family, tw_verdict *verdict) {
-    if (verdict != NULL && verdict->retry_after_ms > 0)
-        verdict->retry_after_ms = twi_time_add(verdict->retry_after_ms, twi_clock_longer_ms(&family->engine->clock));
-}
-
 #endif

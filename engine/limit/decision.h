@@ -5,6 +5,7 @@
 #define TWI_LIMIT_DECISION_H
 
 #include "engine/core/family.h"
+#include "engine/limit/cause.h"
 
 #include <assert.h>
 #include <stddef.h>
@@ -22,17 +23,18 @@ struct twi_decision {
     int64_t carried_bound; /* the error of `carried` */
     bool before_unknown;   /* Redis has not reported the count of the previous window */
     bool full;
+    uint32_t cause;   /* of a denial of units that the limit can give */
     int64_t retry_ms; /* if denied, after how long the result may have changed; 0 means at the window's end */
     bool has_bound;   /* `bound` also covers the counts of other engines */
     bool unknown;     /* idle eviction: the key is new or has returned, and Redis has not reported its total */
 };
 
-/* Writes the last four fields before `reserved`, with one store if the layout of the word is known. Each store to a
+/* Writes the last four fields before `cause`, with one store if the layout of the word is known. Each store to a
  * verdict delays the next call's atomic operation, which waits for the store queue. */
 TWI_INLINE void twi_verdict_fill_tail(tw_verdict *verdict, uint32_t decided_by, bool allowed) {
     const size_t at = offsetof(tw_verdict, decided_by);
     static_assert(offsetof(tw_verdict, allowed) == offsetof(tw_verdict, decided_by) + 6, "the shift below");
-    static_assert(offsetof(tw_verdict, reserved) == offsetof(tw_verdict, decided_by) + 8, "the whole word");
+    static_assert(offsetof(tw_verdict, cause) == offsetof(tw_verdict, decided_by) + 8, "the whole word");
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     uint64_t word = decided_by | (uint64_t)allowed << 48;
     memcpy((unsigned char *)verdict + at, &word, sizeof word);
@@ -54,14 +56,21 @@ TWI_INLINE void twi_verdict_put(tw_verdict *verdict, int64_t limit, int64_t used
     verdict->retry_after_ms = retry_ms;
     verdict->error_bound = bound;
     verdict->window_start_ms = start_ms;
+    static_assert(offsetof(tw_verdict, reserved) == offsetof(tw_verdict, cause) + 8, "the whole word");
+    memset(&verdict->cause, 0, sizeof(uint64_t));
     uint64_t *rest = verdict->reserved;
-    rest[0] = rest[1] = rest[2] = rest[3] = rest[4] = rest[5] = rest[6] = rest[7] = 0;
+    rest[0] = rest[1] = rest[2] = rest[3] = rest[4] = rest[5] = rest[6] = 0;
 }
 
 TWI_INLINE int64_t twi_decision_left_ms(const struct twi_decision *decision) {
     twi_check_dear(decision->end_ms >= decision->start_ms);
     if (decision->end_ms == TW_UNBOUNDED) return TW_UNBOUNDED;
     return decision->end_ms > decision->now_ms ? decision->end_ms - decision->now_ms : 0;
+}
+
+/* Why a denied call was denied. */
+TWI_INLINE uint32_t twi_decision_cause(const struct twi_decision *decision, int64_t n, int64_t limit) {
+    return n > limit ? TW_CAUSE_NEVER : decision->cause;
 }
 
 /* After how long a denied call is admitted if no other thread calls; -1 means that n can never be admitted. */
@@ -74,16 +83,19 @@ TWI_INLINE int64_t twi_decision_retry_ms(const struct twi_decision *decision, in
 TWI_INLINE void twi_verdict_fill(tw_verdict *verdict, bool synced, tw_status status, int64_t n, int64_t limit,
                                  const struct twi_decision *decision) {
     int64_t left_ms = twi_decision_left_ms(decision);
-    twi_verdict_put(
-        verdict, limit, decision->view, decision->view < limit ? limit - decision->view : 0,
-        decision->view <= 0 ? 0 : left_ms, status == TW_DENIED ? twi_decision_retry_ms(decision, n, limit) : 0,
-        (synced && !decision->has_bound) || decision->full ? TW_UNBOUNDED : decision->bound, decision->start_ms);
+    twi_verdict_put(verdict, limit, decision->view, decision->view < limit ? limit - decision->view : 0,
+                    decision->view <= 0 ? 0 : left_ms, 0,
+                    (synced && !decision->has_bound) || decision->full ? TW_UNBOUNDED : decision->bound,
+                    decision->start_ms);
     twi_verdict_fill_tail(verdict,
                           decision->full      ? TW_BY_FULL
                           : decision->unknown ? TW_BY_OUTAGE
                           : synced            ? TW_BY_VIEW
                                               : TW_BY_LOCAL,
                           status == TW_OK);
+    if (twi_unlikely(status != TW_OK))
+        twi_verdict_not_admitted(verdict, status, twi_decision_cause(decision, n, limit),
+                                 twi_decision_retry_ms(decision, n, limit));
 }
 
 /* Fills the verdict in the same way, for a count of this process alone, in a window that contains now_ms. */
@@ -94,6 +106,14 @@ TWI_INLINE void twi_verdict_fill_plain(tw_verdict *verdict, bool allowed, int64_
     int64_t retry_ms = allowed ? 0 : n > limit ? -1 : left_ms;
     twi_verdict_put(verdict, limit, used, remaining, twi_unlikely(used <= 0) ? 0 : left_ms, retry_ms, 0, start_ms);
     twi_verdict_fill_tail(verdict, TW_BY_LOCAL, allowed);
+    if (!allowed && n > limit) verdict->cause = TW_CAUSE_NEVER;
+}
+
+/* Adds to an exact retry time by how much the clock of a sleep differs from engine time. Called when the verdict is
+ * complete. So a sleep is long enough. */
+TWI_INLINE void twi_verdict_add_grain(const tw_family *family, tw_verdict *verdict) {
+    if (verdict != NULL && verdict->retry_after_ms > 0 && verdict->cause == TW_CAUSE_LIMIT)
+        verdict->retry_after_ms = twi_time_add(verdict->retry_after_ms, twi_clock_longer_ms(&family->engine->clock));
 }
 
 /* ---- near a limit ---- */

@@ -281,9 +281,10 @@ static void fill_verdict(const struct pace *pace, tw_status status, bool full, i
                             .decided_by = full ? TW_BY_FULL : TW_BY_LOCAL,
                             .allowed = status == TW_OK};
     if (ahead > 0) verdict->reset_after_ms = until_ms(pace, pace->empty);
-    if (status != TW_DENIED) return;
-    verdict->retry_after_ms =
-        pace->n > pace->burst ? -1 : until_ms(pace, pace->empty + pace->charge - pace->most) + grain_ms;
+    if (status == TW_OK) return;
+    bool is_for_now = status == TW_DENIED && pace->n <= pace->burst;
+    int64_t retry_ms = is_for_now ? until_ms(pace, pace->empty + pace->charge - pace->most) + grain_ms : -1;
+    twi_verdict_not_admitted(verdict, status, is_for_now ? TW_CAUSE_LIMIT : TW_CAUSE_NEVER, retry_ms);
 }
 
 static tw_status acquire(tw_family *family, tw_key key, struct pace *pace, bool *full) {

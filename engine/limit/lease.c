@@ -219,8 +219,7 @@ tw_status twi_lease_acquire(tw_family *family, tw_key key, int64_t n, int64_t li
     struct hard hard = {0};
     tw_status status = twi_limit_is_in_range(n, limit) ? acquire(family, key, n, limit, &hard) : twi_units_refuse(n);
     if (verdict != NULL) fill_verdict(family, status, n, limit, &hard, verdict);
-    if (verdict != NULL && status == TW_DENIED && verdict->retry_after_ms > 0)
-        verdict->retry_after_ms = twi_time_add(verdict->retry_after_ms, twi_clock_longer_ms(&family->engine->clock));
+    twi_verdict_add_grain(family, verdict);
     return status;
 }
 

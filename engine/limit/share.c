@@ -340,6 +340,6 @@ tw_status twi_share_acquire(tw_family *family, tw_key key, int64_t n, int64_t li
     static const struct twi_counting counting = {.unknown = twi_share_unknown, .take = twi_share_take};
     struct twi_decision decision = {0};
     tw_status status = twi_counting_acquire(&counting, family, key, n, limit, &decision, verdict);
-    twi_counting_add_grain(family, verdict);
+    twi_verdict_add_grain(family, verdict);
     return status;
 }

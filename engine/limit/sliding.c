@@ -169,7 +169,8 @@ static void fill_verdict(const struct tw_family *family, tw_status status, int64
     verdict->remaining = verdict->used < limit ? limit - verdict->used : 0;
     verdict->reset_after_ms = reset_after_ms(family, decision);
     verdict->error_bound = twi_saturated_sum(verdict->error_bound, decision->carried_bound);
-    verdict->retry_after_ms = status == TW_DENIED ? retry_ms(family, n, limit, decision) : 0;
+    if (status == TW_DENIED)
+        twi_verdict_deny(verdict, twi_decision_cause(decision, n, limit), retry_ms(family, n, limit, decision));
 }
 
 /* ---- the complete decision ---- */
@@ -185,6 +186,6 @@ tw_status twi_sliding_acquire(tw_family *family, tw_key key, int64_t n, int64_t 
     tw_status status = family->kind.shares ? twi_counting_acquire(&shared, family, key, n, limit, &decision, verdict)
                                            : twi_counting_acquire(&here, family, key, n, limit, &decision, verdict);
     if (verdict != NULL && status >= 0) fill_verdict(family, status, n, limit, &decision, verdict);
-    twi_counting_add_grain(family, verdict);
+    twi_verdict_add_grain(family, verdict);
     return status;
 }

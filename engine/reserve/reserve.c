@@ -3,6 +3,7 @@
 #include "engine/reserve/reserve.h"
 
 #include "engine/count/lookup.h"
+#include "engine/limit/cause.h"
 #include "engine/reserve/reserve_redis.h"
 
 #include <string.h>
@@ -25,7 +26,7 @@ static tw_status check_family(const tw_family *family) {
 
 void twi_reserve_verdict(tw_verdict *verdict, const tw_family *family, int64_t limit) {
     twi_check(verdict != NULL);
-    *verdict = (tw_verdict){.limit = limit, .remaining = limit > 0 ? limit : 0};
+    *verdict = (tw_verdict){.limit = limit}; /* nothing is known to remain */
     int64_t now_ms = twi_clock_now_ms(&family->engine->clock);
     struct twi_span span = twi_calendar_span(&family->rule, now_ms);
     verdict->window_start_ms = span.start_ms;
@@ -59,6 +60,7 @@ tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t limit, ui
     if (status != TW_OK) return status;
     status = family->kind.synced ? twi_reserve_redis_take(&request, &made, verdict)
                                  : twi_reserve_local_take(&request, &made, verdict);
+    twi_verdict_refuse(verdict, family->engine, status);
     if (status == TW_OK || status == TW_ERR_TIMEOUT) twi_token_write(&made, token);
     return status;
 }
@@ -95,7 +97,10 @@ tw_status tw_reserve_async(tw_request *call, tw_family *family, tw_key key, int6
     call->token[0] = '\0';
     twi_reserve_verdict(&call->verdict, family, limit);
     tw_status status = check_request(&request);
-    return status == TW_OK ? twi_reserve_redis_start(call, &request) : (call->status = status);
+    if (status == TW_OK) status = twi_reserve_redis_start(call, &request);
+    if (status == TW_STARTED) return status; /* the request may be gone */
+    twi_verdict_refuse(&call->verdict, family->engine, status);
+    return call->status = status;
 }
 
 static tw_status settle_async(tw_request *call, tw_engine *engine, const char *token, bool confirms) {

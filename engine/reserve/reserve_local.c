@@ -7,6 +7,7 @@
 
 #include "engine/core/call_guard.h"
 #include "engine/core/family.h"
+#include "engine/limit/cause.h"
 #include "engine/reserve/reserve_book.h"
 #include "engine/base/lock.h"
 
@@ -146,8 +147,7 @@ static struct twi_reservation *make_entry(const struct twi_reserve_request *requ
 static void fill_held(const struct twi_reservation *has, int64_t mono_ms, tw_verdict *verdict) {
     twi_check(has->buyer_size != 0);
     verdict->decided_by = TW_BY_BUYER;
-    verdict->allowed = 0;
-    verdict->retry_after_ms = has->state == TWI_SOLD ? -1 : has->due_ms - mono_ms;
+    twi_verdict_deny(verdict, TW_CAUSE_BUYER, has->state == TWI_SOLD ? -1 : has->due_ms - mono_ms);
 }
 
 /* No unit is left. Some may come back when the next reservation expires, of any key; at once, if the turn is taking
@@ -178,8 +178,7 @@ static tw_status take_units(const struct twi_reserve_request *request, int64_t m
     status = tw_acquire(request->family, request->key, request->n, request->limit, verdict);
     if (status == TW_DENIED) fill_denied(request->family->engine, mono_ms, verdict);
     if (status != TW_OK || verdict->decided_by != TW_BY_FULL) return status;
-    verdict->allowed = 0; /* no unit was counted; a limit may admit that, a sale must not */
-    return twi_refuse_for(TWI_WHY_FULL);
+    return twi_refuse_for(TWI_WHY_FULL); /* no unit was counted; a limit may admit that, a sale must not */
 }
 
 static tw_status reserve_locked(const struct twi_reserve_request *request, struct twi_token *token,

@@ -32,7 +32,7 @@ RIG_TEST(every_field_of_a_verdict_is_filled) {
     assert_i64_equal(verdict.claim, 0);
     assert_i64_equal(verdict.allowed, 1);
     assert_i64_equal(verdict.final, 0);
-    for (size_t i = 0; i < 8; i++) assert_i64_equal(verdict.reserved[i], 0);
+    for (size_t i = 0; i < 7; i++) assert_i64_equal(verdict.reserved[i], 0);
     verdict = acquire(family, "a", 8, 10, TW_DENIED);
     assert_i64_equal(verdict.used, 3);
     assert_i64_equal(verdict.remaining, 7);
