@@ -108,7 +108,7 @@ static void tell_verdict(tw_request *call) {
     struct client *client = call->ctx;
     if (call->status == TW_OK)
         answer_text(client, "200 OK", "", "sold\n");
-    else if (call->status == TW_DENIED && call->verdict.decided_by == TW_BY_REDIS)
+    else if (call->status == TW_DENIED && call->verdict.cause == TW_CAUSE_LIMIT)
         answer_text(client, "410 Gone", "", "sold out\n");
     else
         answer_text(client, "503 Service Unavailable", "Retry-After: 1\r\n", "try again\n");

@@ -170,6 +170,10 @@ bool twi_redis_call_falls_back_here(tw_family *family) {
            twi_load_relaxed(&family->policy.outage_grace_ms) != 0;
 }
 
+uint32_t twi_redis_call_cause(enum twi_request_outcome outcome) {
+    return outcome == TWI_REQUEST_BUSY ? TW_CAUSE_BUSY : TW_CAUSE_OUTAGE;
+}
+
 tw_status twi_redis_call_refuse(tw_engine *engine, enum twi_request_outcome outcome) {
     if (outcome == TWI_REQUEST_BUSY) return twi_operation_refuse_busy(engine);
     bool is_stopped = twi_load_acquire(&engine->life.stopped);

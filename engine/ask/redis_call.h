@@ -52,6 +52,8 @@ uint32_t twi_redis_call_policy(tw_family *family, tw_key key, enum twi_request_o
 bool twi_redis_call_falls_back_here(tw_family *family);
 /* Redis replied to a request of that family. */
 void twi_redis_call_answered(tw_family *family);
+/* Returns why a call without a decision of Redis is denied: TW_CAUSE_BUSY or TW_CAUSE_OUTAGE. */
+uint32_t twi_redis_call_cause(enum twi_request_outcome outcome);
 /* Returns the error for a request that was not decided. It is TW_ERR_CLOSED, TW_ERR_BUSY, TW_ERR_TIMEOUT (perhaps
  * executed), TW_ERR_REDIS. */
 tw_status twi_redis_call_refuse(tw_engine *engine, enum twi_request_outcome outcome);

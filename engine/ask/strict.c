@@ -27,11 +27,15 @@ static void fill_undecided(const struct twi_strict_request *request, tw_verdict 
                                                         : request->span.end_ms - request->now_ms +
                                                               twi_clock_pause_ms(&request->family->engine->clock);
     *verdict = (tw_verdict){.limit = request->limit,
-                            .remaining = request->limit > 0 ? request->limit : 0,
                             .reset_after_ms = left_ms,
                             .error_bound = TW_UNBOUNDED,
                             .window_start_ms = request->span.start_ms,
                             .decided_by = TW_BY_OUTAGE};
+}
+
+/* The fewest units that count as admitted. */
+static int64_t least_of(const struct twi_strict_request *request) {
+    return request->some && request->n > 1 ? 1 : request->n;
 }
 
 static tw_status fill_answered(const struct twi_strict_request *request, const struct twi_result *result,
@@ -39,22 +43,20 @@ static tw_status fill_answered(const struct twi_strict_request *request, const s
     bool admitted = twi_result_is(result, "OK");
     twi_check(result->outcome == TWI_REQUEST_DONE);
     int64_t used = twi_result_number(result, 2), reset_ms = twi_result_number(result, 3);
-    int64_t least = request->some && request->n > 1 ? 1 : request->n; /* the fewest units that count as admitted */
     verdict->used = used;
     verdict->remaining = used < request->limit ? request->limit - used : 0;
     if (request->family->kind.from_first || request->family->options.limit_shape == TW_SHAPE_SLIDING)
         verdict->reset_after_ms = reset_ms;
     if (request->family->kind.from_first) /* when the key's window began */
         verdict->window_start_ms = request->now_ms + reset_ms - request->family->rule.window_ms;
-    verdict->retry_after_ms = admitted                           ? 0
-                              : least > request->limit           ? -1
-                              : twi_result_number(result, 4) > 0 ? twi_result_number(result, 4)
-                                                                 : verdict->reset_after_ms;
+    int64_t retry_ms = twi_result_number(result, 4) > 0 ? twi_result_number(result, 4) : verdict->reset_after_ms;
     if (used <= 0) verdict->reset_after_ms = 0;
     verdict->error_bound = 0;
     verdict->decided_by = TW_BY_REDIS;
     verdict->allowed = admitted;
     verdict->final = !admitted && used >= request->limit;
+    if (!admitted)
+        twi_verdict_deny(verdict, least_of(request) > request->limit ? TW_CAUSE_NEVER : TW_CAUSE_LIMIT, retry_ms);
     return admitted ? TW_OK : TW_DENIED;
 }
 
@@ -74,19 +76,32 @@ static tw_status admit_open(const struct twi_strict_request *request, int64_t *t
 }
 
 /* With `some`, tries n units, then the units that are left by the verdict. */
-static tw_status decide_here(const struct twi_strict_request *request, int64_t *taken, tw_verdict *verdict) {
+static tw_status decide_here(const struct twi_strict_request *request, enum twi_request_outcome outcome, int64_t *taken,
+                             tw_verdict *verdict) {
     twi_check(*taken == 0);
     tw_status status = TW_DENIED;
     int64_t n = request->n;
     while (status == TW_DENIED) {
         status = twi_acquire_slow(request->family, request->key, n, request->limit, verdict);
         *taken = status == TW_OK ? n : 0;
-        if (!request->some || verdict->remaining == 0 || n <= 1) break;
-        n = verdict->remaining < n ? verdict->remaining : n / 2;
+        bool is_known =
+            verdict->cause == TW_CAUSE_LIMIT; /* or a share is spent, and a smaller part of it may be left */
+        if (!request->some || n <= 1 || (is_known && verdict->remaining == 0)) break;
+        n = is_known && verdict->remaining < n ? verdict->remaining : n / 2;
     }
+    if (status == TW_DENIED && verdict->cause == TW_CAUSE_OUTAGE)
+        twi_verdict_deny_unknown(verdict, request->family->engine, twi_redis_call_cause(outcome));
     verdict->error_bound = TW_UNBOUNDED;
     if (verdict->decided_by != TW_BY_FULL) verdict->decided_by = TW_BY_OUTAGE;
     return status;
+}
+
+static tw_status deny(const struct twi_strict_request *request, enum twi_request_outcome outcome, tw_verdict *verdict) {
+    if (least_of(request) > request->limit)
+        twi_verdict_deny(verdict, TW_CAUSE_NEVER, -1);
+    else
+        twi_verdict_deny_unknown(verdict, request->family->engine, twi_redis_call_cause(outcome));
+    return TW_DENIED;
 }
 
 static tw_status fall_back(const struct twi_strict_request *request, enum twi_request_outcome outcome, int64_t *taken,
@@ -94,8 +109,8 @@ static tw_status fall_back(const struct twi_strict_request *request, enum twi_re
     twi_port_count(request->family->engine, strict_fallbacks, 1);
     switch (twi_redis_call_policy(request->family, request->key, outcome)) {
     case TW_OUTAGE_FAIL_OPEN: return admit_open(request, taken, verdict);
-    case TW_OUTAGE_FAIL_CLOSED: verdict->retry_after_ms = verdict->reset_after_ms; return TW_DENIED;
-    default: return decide_here(request, taken, verdict);
+    case TW_OUTAGE_FAIL_CLOSED: return deny(request, outcome, verdict);
+    default: return decide_here(request, outcome, taken, verdict);
     }
 }
 

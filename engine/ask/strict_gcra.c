@@ -26,11 +26,8 @@
 /* Fills the verdict for a bucket whose content is unknown, as if it were empty or full. */
 static void fill_undecided(const struct twi_strict_request *request, tw_verdict *verdict) {
     int64_t start_ms = twi_calendar_span(&request->family->rule, request->now_ms).start_ms;
-    *verdict = (tw_verdict){.limit = request->limit,
-                            .remaining = request->burst > 0 ? request->burst : 0,
-                            .error_bound = TW_UNBOUNDED,
-                            .window_start_ms = start_ms,
-                            .decided_by = TW_BY_OUTAGE};
+    *verdict = (tw_verdict){
+        .limit = request->limit, .error_bound = TW_UNBOUNDED, .window_start_ms = start_ms, .decided_by = TW_BY_OUTAGE};
 }
 
 static tw_status fill_answered(const struct twi_strict_request *request, const struct twi_result *result,
@@ -40,10 +37,11 @@ static tw_status fill_answered(const struct twi_strict_request *request, const s
     verdict->remaining = twi_result_number(result, 2);
     verdict->used = request->burst - verdict->remaining;
     verdict->reset_after_ms = twi_result_number(result, 3);
-    verdict->retry_after_ms = twi_result_number(result, 4);
     verdict->error_bound = 0;
     verdict->decided_by = TW_BY_REDIS;
     verdict->allowed = admitted;
+    int64_t retry_ms = twi_result_number(result, 4);
+    if (!admitted) twi_verdict_deny(verdict, retry_ms < 0 ? TW_CAUSE_NEVER : TW_CAUSE_LIMIT, retry_ms);
     return admitted ? TW_OK : TW_DENIED;
 }
 
@@ -70,8 +68,7 @@ static tw_status admit_open(const struct twi_strict_request *request, int64_t *t
         twi_gcra_raise(request->family, request->key, request->limit, full_ms(request)); /* it cannot hold more */
     if (status < 0 && status != TW_ERR_FULL) return status;
     twi_why_restore(before); /* without room the call is admitted uncounted, so it was not refused */
-    verdict->allowed = 1;
-    verdict->retry_after_ms = 0;
+    twi_verdict_admit(verdict);
     *taken = request->n;
     return TW_OK;
 }
@@ -89,12 +86,15 @@ static tw_status decide_here(const struct twi_strict_request *request, int64_t *
     }
 }
 
-/* The state is unknown, unless the bucket is surely empty. */
-static tw_status deny(const struct twi_strict_request *request, tw_verdict *verdict) {
+/* The state is unknown. The bucket is surely empty when its time has passed. */
+static tw_status deny(const struct twi_strict_request *request, enum twi_request_outcome outcome, tw_verdict *verdict) {
     twi_check(request->family->options.limit_shape == TW_SHAPE_GCRA);
     int64_t least = request->some && request->n > 1 ? 1 : request->n;
     verdict->reset_after_ms = full_ms(request);
-    verdict->retry_after_ms = least > request->burst ? -1 : verdict->reset_after_ms;
+    if (least > request->burst)
+        twi_verdict_deny(verdict, TW_CAUSE_NEVER, -1);
+    else
+        twi_verdict_deny_unknown(verdict, request->family->engine, twi_redis_call_cause(outcome));
     return TW_DENIED;
 }
 
@@ -102,7 +102,7 @@ static tw_status fall_back(const struct twi_strict_request *request, enum twi_re
                            tw_verdict *verdict) {
     twi_port_count(request->family->engine, strict_fallbacks, 1);
     uint32_t policy = twi_redis_call_policy(request->family, request->key, outcome);
-    if (policy == TW_OUTAGE_FAIL_CLOSED) return deny(request, verdict);
+    if (policy == TW_OUTAGE_FAIL_CLOSED) return deny(request, outcome, verdict);
     tw_status status =
         policy == TW_OUTAGE_FAIL_OPEN ? admit_open(request, taken, verdict) : decide_here(request, taken, verdict);
     if (status == TW_OK && request->n != 0) note_bridged(request);

@@ -43,7 +43,7 @@ static tw_status take_some(tw_family *family, tw_key key, int64_t n_max, int64_t
         /* shadow mode admits all units and does not count them */
         if (status == TW_OK && !verdict->allowed) *taken = n_max;
         if ((status != TW_DENIED && status != TW_PENDING) || n <= 1) return status;
-        int64_t left = verdict->remaining;
+        int64_t left = verdict->cause != TW_CAUSE_OUTAGE ? verdict->remaining : n; /* a part of n may be here */
         n = status == TW_DENIED && left < n && tries < SOME_TRIES ? left : n / 2;
         if (n < 1) n = 1; /* if one unit is denied, the verdict shows when to try again */
     }

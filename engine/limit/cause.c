@@ -22,6 +22,12 @@ void twi_verdict_deny(tw_verdict *verdict, uint32_t cause, int64_t retry_ms) {
     if (cause == TW_CAUSE_OUTAGE || cause == TW_CAUSE_BUSY || cause == TW_CAUSE_FULL) verdict->remaining = 0;
 }
 
+void twi_verdict_admit(tw_verdict *verdict) {
+    verdict->allowed = 1;
+    verdict->cause = 0;
+    verdict->retry_after_ms = 0;
+}
+
 int64_t twi_again_when_away_ms(const tw_engine *engine) {
     return bounded(engine->options.sync_interval_ms);
 }

@@ -20,6 +20,8 @@ void twi_verdict_deny(tw_verdict *verdict, uint32_t cause, int64_t retry_ms);
 void twi_verdict_deny_unknown(tw_verdict *verdict, const tw_engine *engine, uint32_t cause);
 /* The call ended with that error. If the error has a cause, the verdict gets it; a wrong call has none. */
 void twi_verdict_refuse(tw_verdict *verdict, const tw_engine *engine, tw_status status);
+/* The call is admitted, whatever the limit says. */
+void twi_verdict_admit(tw_verdict *verdict);
 /* A decision of this process that is not TW_OK. `cause` and `retry_ms` are those of a denial. */
 TWI_COLD void twi_verdict_not_admitted(tw_verdict *verdict, tw_status status, uint32_t cause, int64_t retry_ms);
 

@@ -99,6 +99,17 @@ static void put_back(tw_engine *engine, struct twi_lease *lease, int64_t n) {
     twi_marking_end(twi_thread_self, outer);
 }
 
+/* The result may be another one after `retry_ms`. */
+static tw_status note_cause(struct hard *hard, uint32_t cause, int64_t retry_ms, tw_status status) {
+    hard->decision.cause = cause;
+    hard->decision.retry_ms = retry_ms;
+    return status;
+}
+
+static tw_status deny_away(const tw_engine *engine, struct hard *hard) {
+    return note_cause(hard, TW_CAUSE_OUTAGE, twi_again_when_away_ms(engine), TW_DENIED);
+}
+
 /* Called if the lease has too few units. Decides whether n units can still be drawn. */
 static tw_status fall_short(const struct twi_call *call, const struct twi_place *place, struct twi_lease *lease,
                             int64_t n, int64_t limit, struct hard *hard) {
@@ -109,10 +120,14 @@ static tw_status fall_short(const struct twi_call *call, const struct twi_place 
     int64_t reported_ms = twi_load_relaxed(&lease->reported_ms);
     if (reported_ms == 0 || unsold - twi_load_relaxed(&lease->stranded) >= n) {
         request(call->engine, lease, n);
-        return is_away(call, place) ? TW_DENIED : TW_PENDING;
+        if (is_away(call, place)) return deny_away(call->engine, hard);
+        return note_cause(hard, TW_CAUSE_SHARE, twi_lease_again_ms(call->engine), TW_PENDING);
     }
     hard->final = unsold <= 0;
     if (twi_clock_mono_ms(&call->engine->clock) - (reported_ms >> 1) >= REASK_MS) request(call->engine, lease, n);
+    if (unsold >= n) return note_cause(hard, TW_CAUSE_SHARE, REASK_MS, TW_DENIED); /* of engines that died */
+    /* the report may be ahead of the count's total */
+    if (hard->decision.view < limit - unsold) hard->decision.view = limit - unsold;
     return TW_DENIED;
 }
 
@@ -139,7 +154,7 @@ static tw_status spend(const struct twi_call *call, const struct twi_place *plac
     if (n == 0) return hard->decision.view > limit ? TW_DENIED : TW_OK;
     if (n > limit) return TW_DENIED;
     if (twi_load_relaxed(&call->family->policy.on_outage) == TW_OUTAGE_FAIL_CLOSED && is_away(call, place))
-        return TW_DENIED;
+        return deny_away(call->engine, hard);
     struct twi_lease *lease = lease_of(call, place);
     if (twi_unlikely(lease == NULL)) return TW_ERR_FULL;
     int64_t left = twi_load_acquire(&lease->left); /* J12, pairs with J11, so `drawn` belongs to these units */
@@ -195,7 +210,7 @@ static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit
         if (status == TW_OK) status = acquire_once(&call, n, limit, hard);
         if (status == TW_DENIED && !exact) {
             exact = true; /* as acquire.c */
-            if (twi_call_is_behind(&call, twi_decision_retry_ms(&hard->decision, n, limit))) status = TWI_AGAIN;
+            if (twi_call_is_behind(&call, n > limit ? -1 : twi_decision_left_ms(&hard->decision))) status = TWI_AGAIN;
         }
     } while (status == TWI_AGAIN);
     if (status == TW_OK && n != 0) twi_limit_stats_count(family, call.self, admitted);
@@ -205,20 +220,18 @@ static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit
 
 /* The known count is the last total from Redis plus the units that this engine has counted since. The true count is
  * between the known count and the limit, except for refunds that are under way. */
-static void fill_verdict(const tw_family *family, tw_status status, int64_t n, int64_t limit, const struct hard *hard,
-                         tw_verdict *verdict) {
+static void fill_verdict(tw_status status, int64_t n, int64_t limit, const struct hard *hard, tw_verdict *verdict) {
     twi_check(verdict != NULL);
     twi_verdict_fill(verdict, true, status, n, limit, &hard->decision);
     verdict->decided_by = hard->decision.full ? TW_BY_FULL : TW_BY_LEASE;
-    verdict->error_bound = verdict->remaining;
+    verdict->error_bound = hard->decision.view < limit ? limit - hard->decision.view : 0;
     verdict->final = hard->final;
-    if (status == TW_PENDING) verdict->retry_after_ms = twi_lease_again_ms(family->engine);
 }
 
 tw_status twi_lease_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     struct hard hard = {0};
     tw_status status = twi_limit_is_in_range(n, limit) ? acquire(family, key, n, limit, &hard) : twi_units_refuse(n);
-    if (verdict != NULL) fill_verdict(family, status, n, limit, &hard, verdict);
+    if (verdict != NULL) fill_verdict(status, n, limit, &hard, verdict);
     twi_verdict_add_grain(family, verdict);
     return status;
 }

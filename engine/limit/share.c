@@ -279,8 +279,10 @@ bool twi_share_estimate_among(const struct tw_family *family, struct twi_cell *c
     return true;
 }
 
-static int64_t retry_when_away_ms(const tw_engine *engine) {
-    return twi_larger(engine->options.sync_interval_ms, 1);
+/* A denial because Redis does not reply. */
+static void note_away(const tw_engine *engine, struct twi_decision *decision) {
+    decision->cause = TW_CAUSE_OUTAGE;
+    decision->retry_ms = twi_again_when_away_ms(engine);
 }
 
 static bool is_old(const tw_engine *engine, const struct share *share) {
@@ -295,14 +297,18 @@ void twi_share_decided(const struct twi_call *call, const struct twi_place *plac
     int64_t bound = bound_of(call->engine, &share, n, limit, decision->view);
     decision->bound = twi_saturated_sum(decision->bound, bound); /* TW_UNBOUNDED plus any number stays TW_UNBOUNDED */
     decision->has_bound = true;
+    /* If the counts that are known pass the limit, its units are spent, whoever replies. */
+    bool denied = status == TW_DENIED, is_over = twi_saturated_sum(decision->view, n) > limit;
     if (share.is_away) {
-        if (status == TW_DENIED) decision->retry_ms = retry_when_away_ms(call->engine);
+        if (denied && (!is_over || share.policy == TW_OUTAGE_FAIL_CLOSED)) note_away(call->engine, decision);
         return;
     }
-    bool denied = status == TW_DENIED, is_over = twi_saturated_sum(decision->view, n) > limit;
     int64_t spent = less(decision->view, share.total);
     /* The retry waits for other engines, not for the end of the window. */
-    if (denied && !is_over) decision->retry_ms = call->engine->options.sync_interval_ms / 4 + 1;
+    if (denied && !is_over) {
+        decision->cause = TW_CAUSE_SHARE;
+        decision->retry_ms = call->engine->options.sync_interval_ms / 4 + 1;
+    }
     bool shares = share.live > 1 || share.is_young;
     bool asks = !share.is_reported || (shares && denied && !is_over) ||
                 (denied && is_over && is_old(call->engine, &share)) ||
@@ -320,7 +326,7 @@ int64_t twi_share_unknown(const struct twi_call *call, int64_t n, int64_t limit,
     decision->bound = bound_of(family->engine, &share, n, limit, decision->view);
     decision->has_bound = true;
     decision->unknown = true;
-    if (share.is_away && share.policy == TW_OUTAGE_FAIL_CLOSED) decision->retry_ms = retry_when_away_ms(family->engine);
+    if (share.is_away && share.policy == TW_OUTAGE_FAIL_CLOSED) note_away(family->engine, decision);
     return most_of(&share, limit);
 }
 

@@ -9,6 +9,7 @@
 
 #include "engine/ask/redis_call.h"
 #include "engine/core/waiters.h"
+#include "engine/limit/cause.h"
 #include "engine/reserve/hold_book.h"
 #include "engine/core/peers.h"
 
@@ -24,27 +25,27 @@ static void request_about(tw_family *family, tw_key key, const char *what, int64
 
 static void fill_verdict(const tw_family *family, tw_verdict *verdict, int64_t limit, int64_t used, uint32_t by,
                          bool admitted) {
+    int64_t retry_ms =
+        family->engine->here->remote.tuning.presence_life_ms; /* slots of a killed process are free then */
     twi_check(verdict != NULL && used >= 0);
     verdict->used = used;
     verdict->remaining = used < limit ? limit - used : 0;
     verdict->decided_by = by;
     verdict->error_bound = by == TW_BY_REDIS ? 0 : TW_UNBOUNDED;
     verdict->allowed = admitted;
-    verdict->retry_after_ms = admitted ? 0 : limit < 1 ? -1 : family->engine->here->remote.tuning.presence_life_ms;
+    if (!admitted) twi_verdict_deny(verdict, limit < 1 ? TW_CAUSE_NEVER : TW_CAUSE_LIMIT, retry_ms);
 }
 
 /* Redis could not be asked, or did not reply. Redis may have admitted this hold nevertheless. If it is admitted here,
  * it is re-sent under the same name. If it is denied here, it is never sent again. */
-static bool admits_without(tw_family *family, tw_key key, int64_t limit, enum twi_request_outcome outcome,
-                           int64_t *held) {
+static bool admits_without(const tw_family *family, uint32_t policy, int64_t limit, int64_t held) {
     uint32_t live = twi_live_engines(family->engine);
     int64_t share = live > 1 ? limit / live : limit;
-    *held = twi_hold_book_count(family, key);
-    switch (twi_redis_call_policy(family, key, outcome)) {
+    switch (policy) {
     case TW_OUTAGE_FAIL_OPEN: return true;
     case TW_OUTAGE_FAIL_CLOSED: return false;
-    case TW_OUTAGE_SHARE: return *held < (share < 1 && limit > 0 ? 1 : share);
-    default: return *held < limit;
+    case TW_OUTAGE_SHARE: return held < (share < 1 && limit > 0 ? 1 : share);
+    default: return held < limit;
     }
 }
 
@@ -55,10 +56,13 @@ static tw_status refuse_full(void) {
 static tw_status hold_without(tw_family *family, tw_key key, int64_t limit, const char *member,
                               enum twi_request_outcome outcome, tw_verdict *verdict) {
     twi_check(outcome != TWI_REQUEST_DONE);
-    int64_t held;
-    bool admitted = admits_without(family, key, limit, outcome, &held);
+    uint32_t policy = twi_redis_call_policy(family, key, outcome);
+    int64_t held = twi_hold_book_count(family, key);
+    bool admitted = admits_without(family, policy, limit, held);
     if (admitted && !twi_hold_book_enter(family, key, member, false)) return refuse_full();
     fill_verdict(family, verdict, limit, held + admitted, TW_BY_OUTAGE, admitted);
+    bool is_known = limit < 1 || (held >= limit && policy != TW_OUTAGE_FAIL_CLOSED);
+    if (!admitted && !is_known) twi_verdict_deny_unknown(verdict, family->engine, twi_redis_call_cause(outcome));
     return admitted ? TW_OK : TW_DENIED;
 }
 
@@ -159,7 +163,9 @@ static tw_status conclude_take(const struct taking *taking, tw_verdict *verdict)
 }
 
 static tw_status finish_take(struct twi_operation *operation, tw_request *call) {
-    return conclude_take((const struct taking *)operation, &call->verdict);
+    tw_status status = conclude_take((const struct taking *)operation, &call->verdict);
+    twi_verdict_refuse(&call->verdict, operation->engine, status);
+    return status;
 }
 
 /* The caller has gone. */

@@ -26,7 +26,8 @@ static tw_status check_family(const tw_family *family) {
 
 void twi_reserve_verdict(tw_verdict *verdict, const tw_family *family, int64_t limit) {
     twi_check(verdict != NULL);
-    *verdict = (tw_verdict){.limit = limit}; /* nothing is known to remain */
+    /* nothing is known to remain */
+    *verdict = (tw_verdict){.limit = limit, .decided_by = family->kind.synced ? TW_BY_OUTAGE : TW_BY_LOCAL};
     int64_t now_ms = twi_clock_now_ms(&family->engine->clock);
     struct twi_span span = twi_calendar_span(&family->rule, now_ms);
     verdict->window_start_ms = span.start_ms;

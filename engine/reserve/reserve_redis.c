@@ -6,6 +6,7 @@
 
 #include "engine/ask/redis_call.h"
 #include "engine/base/key_slot.h"
+#include "engine/limit/cause.h"
 #include "engine/reserve/reserve_local.h"
 
 #include <inttypes.h>
@@ -59,9 +60,11 @@ static void report_stock(const struct twi_reserve_request *request, const struct
     bool nothing_held = twi_result_number(result, 2) == 0;
     verdict->final = !by_buyer && nothing_held && verdict->remaining == 0;
     int64_t left_ms = twi_time_add(verdict->reset_after_ms, twi_clock_pause_ms(&request->family->engine->clock));
-    verdict->retry_after_ms = by_buyer || (request->n <= request->limit && !nothing_held) ? wait_ms
-                              : request->n > request->limit                               ? -1
-                                                                                          : left_ms;
+    if (by_buyer)
+        twi_verdict_deny(verdict, TW_CAUSE_BUYER, wait_ms);
+    else
+        twi_verdict_deny(verdict, request->n > request->limit ? TW_CAUSE_NEVER : TW_CAUSE_LIMIT,
+                         nothing_held || wait_ms < 0 ? left_ms : wait_ms);
 }
 
 static tw_status read_answer(const struct twi_reserve_request *request, const struct twi_result *result,
@@ -132,6 +135,7 @@ static tw_status conclude_take(const struct taking *taking, tw_verdict *verdict)
 static tw_status finish_take(struct twi_operation *operation, tw_request *call) {
     const struct taking *taking = (const struct taking *)operation;
     tw_status status = conclude_take(taking, &call->verdict);
+    twi_verdict_refuse(&call->verdict, operation->engine, status);
     if (status == TW_OK || status == TW_ERR_TIMEOUT) twi_token_write(&taking->token, call->token);
     return status;
 }

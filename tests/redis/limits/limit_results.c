@@ -6,6 +6,7 @@
  * Always true: nothing here depends on time: a grace is none or an hour, the window is ten years, an outage is older
  * than a second. */
 #include "tests/redis/sync_support.h"
+#include "tests/support/cause.h"
 
 #define LIMIT 100
 #define OWN 20
@@ -22,30 +23,46 @@ enum bound { ZERO, KNOWN, UNBOUNDED };
 static const char *const bound_names[] = {"0", "known", "`TW_UNBOUNDED`"};
 static const char *const by_names[] = {"`TW_BY_LOCAL`", "`TW_BY_VIEW`", "`TW_BY_LEASE`", "`TW_BY_REDIS`",
                                        "`TW_BY_OUTAGE`"};
+static const char *const cause_names[] = {"limit", "share", "outage"};
 
 static const struct answer {
     const char *name;
     tw_status calls[CALLS];
     uint32_t by, by_new; /* decided_by; the same for a new key */
     enum bound bound, bound_new;
+    uint32_t cause, cause_more; /* of what is not admitted; the same for 100 more */
 } answers[] = {
 #define OK TW_OK
 #define NO TW_DENIED
 #define WAIT TW_PENDING
-    {"exact", {OK, OK, NO, OK, OK}, TW_BY_LOCAL, TW_BY_LOCAL, ZERO, ZERO},
-    {"shares", {OK, NO, NO, OK, NO}, TW_BY_VIEW, TW_BY_OUTAGE, KNOWN, KNOWN},
-    {"shares of two", {OK, NO, NO, OK, NO}, TW_BY_VIEW, TW_BY_OUTAGE, KNOWN, UNBOUNDED},
-    {"Redis", {OK, OK, NO, OK, OK}, TW_BY_REDIS, TW_BY_REDIS, ZERO, ZERO},
-    {"lease", {OK, WAIT, NO, WAIT, WAIT}, TW_BY_LEASE, TW_BY_LEASE, KNOWN, KNOWN},
-    {"here", {OK, OK, NO, OK, OK}, TW_BY_OUTAGE, TW_BY_OUTAGE, UNBOUNDED, UNBOUNDED},
-    {"open", {OK, OK, OK, OK, OK}, TW_BY_OUTAGE, TW_BY_OUTAGE, UNBOUNDED, UNBOUNDED},
-    {"closed", {NO, NO, NO, NO, NO}, TW_BY_OUTAGE, TW_BY_OUTAGE, UNBOUNDED, UNBOUNDED},
-    {"share", {OK, NO, NO, OK, NO}, TW_BY_OUTAGE, TW_BY_OUTAGE, KNOWN, KNOWN},
-    {"share of two", {OK, NO, NO, OK, NO}, TW_BY_OUTAGE, TW_BY_OUTAGE, KNOWN, UNBOUNDED},
-    {"share?", {OK, NO, NO, OK, NO}, TW_BY_OUTAGE, TW_BY_OUTAGE, UNBOUNDED, UNBOUNDED},
-    {"granted", {OK, NO, NO, NO, NO}, TW_BY_LEASE, TW_BY_LEASE, KNOWN, KNOWN},
-    {"shut", {NO, NO, NO, NO, NO}, TW_BY_LEASE, TW_BY_LEASE, KNOWN, KNOWN},
-    {"pending", {WAIT, WAIT, WAIT, WAIT, WAIT}, TW_BY_LEASE, TW_BY_LEASE, KNOWN, KNOWN},
+    {"exact", {OK, OK, NO, OK, OK}, TW_BY_LOCAL, TW_BY_LOCAL, ZERO, ZERO, TW_CAUSE_LIMIT, TW_CAUSE_LIMIT},
+    {"shares", {OK, NO, NO, OK, NO}, TW_BY_VIEW, TW_BY_OUTAGE, KNOWN, KNOWN, TW_CAUSE_SHARE, TW_CAUSE_LIMIT},
+    {"shares of two", {OK, NO, NO, OK, NO}, TW_BY_VIEW, TW_BY_OUTAGE, KNOWN, UNBOUNDED, TW_CAUSE_SHARE, TW_CAUSE_LIMIT},
+    {"Redis", {OK, OK, NO, OK, OK}, TW_BY_REDIS, TW_BY_REDIS, ZERO, ZERO, TW_CAUSE_LIMIT, TW_CAUSE_LIMIT},
+    {"lease", {OK, WAIT, NO, WAIT, WAIT}, TW_BY_LEASE, TW_BY_LEASE, KNOWN, KNOWN, TW_CAUSE_SHARE, TW_CAUSE_LIMIT},
+    {"here", {OK, OK, NO, OK, OK}, TW_BY_OUTAGE, TW_BY_OUTAGE, UNBOUNDED, UNBOUNDED, TW_CAUSE_LIMIT, TW_CAUSE_LIMIT},
+    {"open", {OK, OK, OK, OK, OK}, TW_BY_OUTAGE, TW_BY_OUTAGE, UNBOUNDED, UNBOUNDED, TW_CAUSE_LIMIT, TW_CAUSE_LIMIT},
+    {"closed",
+     {NO, NO, NO, NO, NO},
+     TW_BY_OUTAGE,
+     TW_BY_OUTAGE,
+     UNBOUNDED,
+     UNBOUNDED,
+     TW_CAUSE_OUTAGE,
+     TW_CAUSE_OUTAGE},
+    {"share", {OK, NO, NO, OK, NO}, TW_BY_OUTAGE, TW_BY_OUTAGE, KNOWN, KNOWN, TW_CAUSE_OUTAGE, TW_CAUSE_LIMIT},
+    {"share of two",
+     {OK, NO, NO, OK, NO},
+     TW_BY_OUTAGE,
+     TW_BY_OUTAGE,
+     KNOWN,
+     UNBOUNDED,
+     TW_CAUSE_OUTAGE,
+     TW_CAUSE_LIMIT},
+    {"share?", {OK, NO, NO, OK, NO}, TW_BY_OUTAGE, TW_BY_OUTAGE, UNBOUNDED, UNBOUNDED, TW_CAUSE_OUTAGE, TW_CAUSE_LIMIT},
+    {"granted", {OK, NO, NO, NO, NO}, TW_BY_LEASE, TW_BY_LEASE, KNOWN, KNOWN, TW_CAUSE_OUTAGE, TW_CAUSE_LIMIT},
+    {"shut", {NO, NO, NO, NO, NO}, TW_BY_LEASE, TW_BY_LEASE, KNOWN, KNOWN, TW_CAUSE_OUTAGE, TW_CAUSE_OUTAGE},
+    {"pending", {WAIT, WAIT, WAIT, WAIT, WAIT}, TW_BY_LEASE, TW_BY_LEASE, KNOWN, KNOWN, TW_CAUSE_SHARE, TW_CAUSE_SHARE},
 };
 
 #define IN(value) (1u << (value))
@@ -346,8 +363,10 @@ static void play(void *ctx, const struct cell *cell, const char *name) {
                      tw_status_name(status), verdict.decided_by, (long long)verdict.error_bound);
         }
         assert_i64_equal(verdict.limit, LIMIT);
-        if (status == TW_OK) assert_i64_equal(verdict.retry_after_ms, 0);
-        if (status != TW_OK) assert_true(verdict.retry_after_ms > 0);
+        if (status == TW_OK)
+            test_assert_no_cause(&verdict);
+        else
+            test_assert_cause(&verdict, i == 2 ? answer->cause_more : answer->cause);
     }
 }
 
@@ -450,16 +469,25 @@ static void print_cells(char *out) {
     }
 }
 
+/* Of the calls that are not admitted. */
+static void put_cause(char *out, const struct answer *answer) {
+    bool is_denied = false;
+    for (int call = 0; call < CALLS; call++) is_denied = is_denied || answer->calls[call] != TW_OK;
+    put(out, " | %s", is_denied ? cause_names[answer->cause] : "—");
+    if (is_denied && answer->cause != answer->cause_more) put(out, ", 100 more: %s", cause_names[answer->cause_more]);
+}
+
 static void print_answers(char *out) {
     static const char *const words[] = {"OK", "DENIED", "PENDING"};
     put(out, "| answer | 1 unit | all that is then left | 100 more | 1 of a new key | 60 of a new key | `decided_by` | "
-             "`error_bound` |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n");
+             "`cause` | `error_bound` |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
         const struct answer *answer = &answers[i];
         put(out, "| %s", answer->name);
         for (int call = 0; call < CALLS; call++) put(out, " | %s", words[answer->calls[call]]);
         put(out, " | %s", by_names[answer->by]);
         if (answer->by_new != answer->by) put(out, ", new: %s", by_names[answer->by_new]);
+        put_cause(out, answer);
         put(out, " | %s", bound_names[answer->bound]);
         if (answer->bound_new != answer->bound) put(out, ", new: %s", bound_names[answer->bound_new]);
         put(out, " |\n");
