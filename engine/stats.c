@@ -136,6 +136,22 @@ static void label_family(const struct output *output, const struct twi_family_li
     enclose(output, own, text);
 }
 
+/* Each cause has its samples from the beginning, so that a rate sees the first denial. */
+static void put_denied(struct output *output, const struct twi_family_limit_stats *families, size_t count) {
+    static const char name[] = "family_limit_denied";
+    char text[PIECE_BYTES], head[DESCRIPTION_BYTES], labels[LABELS_ROOM], label[32];
+    describe(output, COUNTER, name, UNIT_NONE, "calls that a limit of this family did not admit, also in shadow mode",
+             head);
+    for (size_t i = 0; i < count * TWI_CAUSES && !output->ended; i++) {
+        const struct twi_family_limit_stats *family = &families[i / TWI_CAUSES];
+        (void)snprintf(label, sizeof label, ",cause=\"%s\"", twi_cause_words[i % TWI_CAUSES]);
+        label_family(output, family, label, labels);
+        put(output, text,
+            snprintf(text, sizeof text, "%s" PREFIX "%s_total%s %" PRId64 "\n", i == 0 ? head : "", name, labels,
+                     family->limits.denied[i % TWI_CAUSES]));
+    }
+}
+
 static void put_figure(struct output *output, const struct figure *figure,
                        const struct twi_family_limit_stats *families, size_t count) {
     char text[PIECE_BYTES], head[DESCRIPTION_BYTES], labels[LABELS_ROOM];
@@ -186,12 +202,12 @@ static void put_families(struct output *output, const struct twi_family_limit_st
     { "family_limit_" #name, text, offsetof(struct twi_limit_stats, name) }
     static const struct figure figures[] = {
         FIGURE(admitted, "calls that a limit of this family admitted"),
-        FIGURE(denied, "calls over a limit of this family, also in shadow mode"),
         FIGURE(near, "calls that were admitted and left a fifth of the limit, or less"),
         FIGURE(shadow_denied, "calls let through that a limit would not have admitted (shadow)"),
     };
 #undef FIGURE
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) put_figure(output, &figures[i], families, count);
+    put_denied(output, families, count);
     put_histograms(output, families, count);
 }
 

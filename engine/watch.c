@@ -67,7 +67,7 @@ static void describe(struct tw_family *family, int64_t now_ms, struct twi_watch_
         .start_ms = span.start_ms,
         .end_ms = span.end_ms,
         .admitted = limits.admitted,
-        .denied = limits.denied,
+        .denied = twi_limit_stats_denied(&limits),
         .near = limits.near,
         .shadow_denied = limits.shadow_denied,
     };

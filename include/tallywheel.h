@@ -1676,7 +1676,7 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
     X(evicted, counter, \
       "idle keys that were evicted (TW_ON_FULL_EVICT_IDLE); Redis has their counts") \
     X(limit_admitted, counter, "calls that a limit admitted") \
-    X(limit_denied, counter, "calls over a limit, also in shadow mode") \
+    X(limit_denied, counter, "calls that a limit did not admit, also in shadow mode") \
     X(limit_near, counter, "calls that were admitted and left a fifth of the limit, or less") \
     X(limit_shadow_denied, counter, \
       "calls admitted in shadow mode that the limit would not have admitted") \

@@ -16,6 +16,7 @@
 #include "engine/base/check.h"
 #include "engine/count/learn.h"
 #include "engine/limit/acquire.h"
+#include "engine/limit/limit_stats.h"
 #include "engine/limit/refund.h"
 #include "engine/limit/share.h"
 #include "engine/limit/sliding.h"
@@ -101,7 +102,7 @@ static tw_status deny(const struct twi_strict_request *request, enum twi_request
         twi_verdict_deny(verdict, TW_CAUSE_NEVER, -1);
     else
         twi_verdict_deny_unknown(verdict, request->family->engine, twi_redis_call_cause(outcome));
-    return TW_DENIED;
+    return twi_limit_stats_answered(request->family, request->n, TW_DENIED, verdict); /* shadow.c does not count it */
 }
 
 static tw_status fall_back(const struct twi_strict_request *request, enum twi_request_outcome outcome, int64_t *taken,

@@ -1,6 +1,7 @@
 /* strict_call.c -- see strict_call.h. */
 #include "engine/ask/strict_call.h"
 #include "engine/base/check.h"
+#include "engine/limit/limit_stats.h"
 #include "engine/limit/shadow.h"
 #include "engine/limit/shape.h"
 
@@ -49,8 +50,7 @@ static tw_status conclude(const struct twi_operation *operation, int64_t *taken,
     }
     if (twi_load_acquire(&engine->life.stopped) || refuses_when_busy(request, result->outcome)) {
         tw_status status = twi_redis_call_refuse(engine, result->outcome);
-        twi_verdict_refuse(verdict, engine, status);
-        return status;
+        return twi_limit_stats_answered(request->family, request->n, status, verdict);
     }
     return kind->fall_back(request, result->outcome, taken, verdict);
 }
@@ -97,10 +97,7 @@ static tw_status decide(struct twi_strict_request *request, int64_t *taken, tw_v
     tw_status status = begin(request, verdict);
     if (status == TW_OK) status = twi_redis_call_may(request->family->engine);
     struct asking *asking = status == TW_OK ? make(request, NULL, 0, &status) : NULL;
-    if (asking == NULL) {
-        twi_verdict_refuse(verdict, request->family->engine, status);
-        return status;
-    }
+    if (asking == NULL) return twi_limit_stats_answered(request->family, request->n, status, verdict);
     twi_call_run(&asking->operation);
     status = conclude(&asking->operation, taken, verdict);
     twi_operation_give(&asking->operation);
@@ -119,21 +116,16 @@ tw_status twi_strict_some(tw_family *family, tw_key key, int64_t n_max, int64_t 
     return decide(&request, taken, verdict);
 }
 
-static tw_status answer_refused(tw_request *call, const tw_engine *engine, tw_status status) {
-    twi_verdict_refuse(&call->verdict, engine, status);
-    return twi_call_answer(call, status);
-}
-
 tw_status twi_strict_start(tw_request *call, tw_family *family, tw_key key, int64_t n, int64_t limit, bool some) {
     struct twi_strict_request request = {.family = family, .key = key, .n = n, .limit = limit, .some = some};
     call->taken = 0;
     tw_status status = begin(&request, &call->verdict);
     if (status == TW_OK) status = twi_redis_call_may_start(family->engine);
     struct asking *asking = status == TW_OK ? make(&request, call, call->timeout_ms, &status) : NULL;
-    if (asking == NULL) return answer_refused(call, family->engine, status);
-    if (!twi_operation_keep(&asking->operation, key, &asking->request.key)) {
+    if (asking != NULL && !twi_operation_keep(&asking->operation, key, &asking->request.key)) {
         status = twi_call_end_now(&asking->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
-        return answer_refused(call, family->engine, status);
+        asking = NULL;
     }
+    if (asking == NULL) return twi_call_answer(call, twi_limit_stats_answered(family, n, status, &call->verdict));
     return twi_call_start(&asking->operation, call);
 }

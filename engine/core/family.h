@@ -19,7 +19,7 @@ typedef tw_status twi_hot_acquire(tw_family *family, tw_key key, int64_t n, int6
 struct twi_limit_shard {
     /* admitted and counted in a cell, so these are increments as well */
     alignas(TWI_LINE_BYTES) _Atomic int64_t admitted;
-    _Atomic int64_t admitted_there, denied, near, shadow_denied;
+    _Atomic int64_t admitted_there, denied, near, shadow_denied; /* `denied`: with TW_CAUSE_LIMIT */
 };
 /* A line for each thread, by twi_thread.shard, in the arena. The turn makes them for families whose limits are much in
  * use. */
@@ -30,6 +30,7 @@ struct twi_limit_lines {
     struct twi_limit_shard shards[];
 };
 #define TWI_OVERSHOOT_BUCKETS 9u /* overshoot.h */
+#define TWI_CAUSES 7u            /* enum tw_cause (limit/cause.h) */
 
 /* State of the close coordinator of this family (turn/closing.h). Used by the turn. */
 #define TWI_CLOSED_KEPT 8u
@@ -242,10 +243,12 @@ struct tw_family {
     struct twi_family_entry entry;
     struct twi_family_agenda agenda;
     struct twi_limit_shard limits_shared; /* statistics of its limits, until threads have separate lines */
+    /* denials by cause, of all threads: rarer than TW_CAUSE_LIMIT, which has no place here */
+    _Atomic int64_t denied_for[TWI_CAUSES];
     struct twi_key_template template; /* it is the last field, because only the filled part of its frame is allocated */
 };
 
-static_assert(offsetof(struct tw_family, template) <= 20 * (size_t)TWI_LINE_BYTES, "a family costs some 1.3 KB");
+static_assert(offsetof(struct tw_family, template) <= 21 * (size_t)TWI_LINE_BYTES, "a family costs some 1.3 KB");
 
 /* Frees a family. It has no generation, and no thread can find it any more. */
 void twi_family_free(struct tw_family *family);

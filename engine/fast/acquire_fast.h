@@ -142,7 +142,7 @@ TWI_INLINE bool TWI_HOT_OWN(decide)(tw_family *family, struct twi_thread *self, 
         if (status == TW_OK)
             twi_limit_stats_count_admitted(family, self, decision.view, limit);
         else
-            twi_limit_stats_count_denied(family, self);
+            twi_limit_stats_count_denied(family, self, twi_decision_cause(&decision, n, limit));
     }
     twi_section_leave(self);
     twi_call_looks(engine, self);
@@ -234,7 +234,7 @@ TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(acquire_deni
         twi_section_leave(self);
         return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
     }
-    twi_limit_stats_count_denied(family, self);
+    twi_limit_stats_count_denied(family, self, n > limit ? TW_CAUSE_NEVER : TW_CAUSE_LIMIT);
     if (verdict != NULL)
         twi_verdict_fill_plain(verdict, false, n, limit, used, generation->start_ms, generation->end_ms, now_ms);
     twi_section_leave(self);

@@ -78,7 +78,8 @@ static tw_status take_claim(struct order *order, size_t i, struct twi_thread *se
     order->near[i] = order->counted[i] && twi_limit_is_near(verdict->used, verdict->used + verdict->remaining);
     order->shadowed[i] = claim->n != 0 && twi_shadow_admits(claim->family, status);
     if (order->shadowed[i] && status < 0) twi_why_restore(before); /* no claim was refused */
-    if (status == TW_DENIED && claim->n != 0) twi_limit_stats_count_denied(claim->family, self);
+    if ((status == TW_DENIED || status == TW_ERR_FULL) && claim->n != 0)
+        twi_limit_stats_count_denied(claim->family, self, verdict->cause);
     return order->shadowed[i] ? TW_OK : status;
 }
 
@@ -118,7 +119,7 @@ static bool may_have(const struct order *order, size_t i, int64_t *before, tw_ve
 /* If claims on one key together need more than the limit gives, they are denied like one call for their sum. */
 static tw_status deny_for_good(const struct order *order, size_t i, struct twi_thread *self, tw_verdict *verdict) {
     twi_check(i < order->count);
-    twi_limit_stats_count_denied(order->claims[order->at[i]].family, self);
+    twi_limit_stats_count_denied(order->claims[order->at[i]].family, self, TW_CAUSE_NEVER);
     verdict->claim = order->at[i];
     twi_verdict_deny(verdict, TW_CAUSE_NEVER, -1);
     return TW_DENIED;

@@ -11,7 +11,7 @@
 #include "engine/core/calls.h"
 #include "engine/core/queue.h"
 #include "engine/core/waiters.h"
-#include "engine/limit/decision.h"
+#include "engine/limit/limit_stats.h"
 
 #include <stdlib.h>
 
@@ -195,10 +195,8 @@ tw_status tw_acquire_wait_async(tw_request *request, tw_family *family, tw_key k
     }
     struct waiting *waiting = make(request, family, key, timeout_ms, &status);
     if (status == TW_ERR_BUSY && decides_when_busy(family)) return tw_acquire_async(request, family, key, n, limit);
-    if (waiting == NULL) {
-        twi_verdict_refuse(&request->verdict, family->engine, status);
-        return twi_call_answer(request, status);
-    }
+    if (waiting == NULL)
+        return twi_call_answer(request, twi_limit_stats_answered(family, n, status, &request->verdict));
     waiting->n = n;
     waiting->limit = limit;
     waiting->status = TW_DENIED;

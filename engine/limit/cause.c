@@ -2,7 +2,6 @@
 #include "engine/limit/cause.h"
 
 #include "engine/base/check.h"
-#include "engine/core/family.h"
 
 #define FULL_AGAIN_MS 1000 /* memory returns when some window ends, or some key has been idle */
 

@@ -4,9 +4,8 @@
 #ifndef TWI_LIMIT_CAUSE_H
 #define TWI_LIMIT_CAUSE_H
 
-#include "engine/core/state.h"
+#include "engine/core/family.h"
 
-#define TWI_CAUSES 7u
 static_assert(TW_CAUSE_NEVER == TWI_CAUSES - 1, "the last one");
 /* The words of the causes, as metrics have them. */
 extern const char *const twi_cause_words[TWI_CAUSES];

@@ -180,7 +180,10 @@ TWI_INLINE tw_status twi_counting_decide(const struct twi_counting *counting, tw
                                                                                         : twi_refuse_for(TWI_WHY_FULL);
     if (n != 0 && !decision->full && status == TW_OK)
         twi_limit_stats_count_admitted(family, call.self, decision->view + decision->carried, limit);
-    if (n != 0 && status == TW_DENIED) twi_limit_stats_count_denied(family, call.self);
+    if (n != 0 && status == TW_DENIED)
+        twi_limit_stats_count_denied(family, call.self, twi_decision_cause(decision, n, limit));
+    if (n != 0 && decision->full && status == TW_ERR_FULL)
+        twi_limit_stats_count_denied(family, call.self, TW_CAUSE_FULL);
     twi_call_end(&call);
     return status;
 }

@@ -21,6 +21,23 @@ void twi_limit_stats_count_shared(tw_family *family, const struct twi_thread *se
     twi_agenda_notify(family);
 }
 
+void twi_limit_stats_count_cause(tw_family *family, const struct twi_thread *self, uint32_t cause) {
+    twi_check_dear(cause != TW_CAUSE_LIMIT && cause < TWI_CAUSES);
+    if (self->shard != TWI_SHARD_ASIDE) (void)twi_add_relaxed(&family->denied_for[cause], 1);
+}
+
+tw_status twi_limit_stats_answered(tw_family *family, int64_t n, tw_status status, tw_verdict *verdict) {
+    twi_check(status != TW_STARTED);
+    const struct twi_thread *self = twi_thread_here();
+    twi_verdict_refuse(verdict, family->engine, status);
+    if (self == NULL || n == 0) return status;
+    if (status == TW_OK)
+        twi_limit_stats_count(family, self, admitted_there);
+    else if (status == TW_DENIED || verdict->cause != 0) /* a wrong call has no cause */
+        twi_limit_stats_count_denied(family, self, verdict->cause);
+    return status;
+}
+
 static struct twi_limit_lines *older_lines(const struct tw_family *family, const struct twi_limit_lines *lines) {
     twi_check_dear(lines->count < lines->lines);
     return lines->older != 0 ? twi_arena_at(&family->engine->arena, lines->older) : NULL;
@@ -63,9 +80,15 @@ static void add_shard(const struct twi_limit_shard *shard, struct twi_limit_stat
     int64_t here = twi_load_relaxed(&shard->admitted); /* relaxed, because statistics need no order */
     sum->admitted_here += here;
     sum->admitted += here + twi_load_relaxed(&shard->admitted_there);
-    sum->denied += twi_load_relaxed(&shard->denied);
+    sum->denied[TW_CAUSE_LIMIT] += twi_load_relaxed(&shard->denied);
     sum->near += twi_load_relaxed(&shard->near);
     sum->shadow_denied += twi_load_relaxed(&shard->shadow_denied);
+}
+
+int64_t twi_limit_stats_denied(const struct twi_limit_stats *stats) {
+    int64_t sum = 0;
+    for (uint32_t cause = 0; cause < TWI_CAUSES; cause++) sum += stats->denied[cause];
+    return sum;
 }
 
 void twi_limit_stats_add(const struct tw_family *family, struct twi_limit_stats *sum) {
@@ -73,6 +96,8 @@ void twi_limit_stats_add(const struct tw_family *family, struct twi_limit_stats 
     struct twi_limit_lines *lines = twi_load_acquire(&family->limit_lines); /* S2 */
     for (; lines != NULL; lines = older_lines(family, lines))
         for (uint32_t i = 0; i < lines->count; i++) add_shard(&lines->shards[i], sum);
+    for (uint32_t cause = 0; cause < TWI_CAUSES; cause++)
+        sum->denied[cause] += twi_load_relaxed(&family->denied_for[cause]);
     for (uint32_t i = 0; i < TWI_OVERSHOOT_BUCKETS; i++)
         sum->overshoots[i] += twi_load_relaxed(&family->overshoot.overshoots[i]);
     sum->overshoot_ppm += twi_load_relaxed(&family->overshoot.overshoot_ppm);
@@ -85,7 +110,7 @@ void twi_limit_stats_read(tw_engine *engine, tw_stats *stats) {
         twi_limit_stats_add(family, &sum);
     stats->increments += sum.admitted_here;
     stats->limit_admitted += sum.admitted;
-    stats->limit_denied += sum.denied;
+    stats->limit_denied += twi_limit_stats_denied(&sum);
     stats->limit_near += sum.near;
     stats->limit_shadow_denied += sum.shadow_denied;
 }
@@ -97,7 +122,7 @@ void twi_limit_stats_keep(struct tw_family *family) {
     twi_limit_stats_add(family, &sum);
     twi_port_count(engine, increments, sum.admitted_here);
     twi_port_count(engine, limit_admitted, sum.admitted);
-    twi_port_count(engine, limit_denied, sum.denied);
+    twi_port_count(engine, limit_denied, twi_limit_stats_denied(&sum));
     twi_port_count(engine, limit_near, sum.near);
     twi_port_count(engine, limit_shadow_denied, sum.shadow_denied);
 }
@@ -105,6 +130,7 @@ void twi_limit_stats_keep(struct tw_family *family) {
 void twi_limit_stats_clear(struct tw_family *family) {
     memset((void *)&family->limits_shared, 0, sizeof family->limits_shared);
     twi_store_relaxed(&family->limit_lines, NULL); /* it was in the parent's arena */
+    for (uint32_t cause = 0; cause < TWI_CAUSES; cause++) twi_store_relaxed(&family->denied_for[cause], 0);
     for (uint32_t i = 0; i < TWI_OVERSHOOT_BUCKETS; i++) twi_store_relaxed(&family->overshoot.overshoots[i], 0);
     twi_store_relaxed(&family->overshoot.overshoot_ppm, 0);
 }
@@ -124,7 +150,9 @@ static size_t list_families(struct twi_roster *roster, struct twi_family_limit_s
         if (twi_load_relaxed(&family->requests.close_requested)) continue;
         memset(totals, 0, sizeof *totals);
         twi_limit_stats_add(family, &totals->limits);
-        if (totals->limits.admitted == 0 && totals->limits.denied == 0 && totals->limits.shadow_denied == 0) continue;
+        if (totals->limits.admitted == 0 && twi_limit_stats_denied(&totals->limits) == 0 &&
+            totals->limits.shadow_denied == 0)
+            continue;
         totals->is_measured = twi_overshoot_is_measured(family);
         memcpy(totals->name, family->options.name, strnlen(family->options.name, sizeof totals->name - 1));
         count++;

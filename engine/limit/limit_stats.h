@@ -11,10 +11,13 @@
 
 struct twi_limit_stats {
     int64_t admitted, admitted_here; /* `admitted_here` of them also count in a cell, as increments */
-    int64_t denied, near, shadow_denied;
+    int64_t denied[TWI_CAUSES];      /* by cause */
+    int64_t near, shadow_denied;
     int64_t overshoots[TWI_OVERSHOOT_BUCKETS], overshoot_ppm;
 };
 
+/* Returns the denials of all causes. */
+int64_t twi_limit_stats_denied(const struct twi_limit_stats *stats);
 /* Adds the statistics of this family's limits to *sum. Any thread. */
 void twi_limit_stats_add(const struct tw_family *family, struct twi_limit_stats *sum);
 /* Adds the statistics of all families, including closed ones. The caller has the engine's lock. */
@@ -41,6 +44,8 @@ bool twi_limit_stats_list(tw_engine *engine, struct twi_family_limit_stats **lis
 /* Counts the call in the shared line. For frequent calls it requests a line for each thread. `at` is its offset in a
  * shard. */
 TWI_COLD void twi_limit_stats_count_shared(tw_family *family, const struct twi_thread *self, size_t at);
+/* Counts a denial of another cause than TW_CAUSE_LIMIT. */
+TWI_COLD void twi_limit_stats_count_cause(tw_family *family, const struct twi_thread *self, uint32_t cause);
 
 /* Raises a count in the calling thread's own line. Only this thread writes the line. Returns the new count. */
 TWI_INLINE int64_t twi_limit_stats_raise(_Atomic int64_t *count) {
@@ -66,8 +71,15 @@ TWI_INLINE void twi_limit_stats_count_admitted(tw_family *family, struct twi_thr
     twi_limit_stats_count(family, self, admitted);
     if (twi_unlikely(twi_limit_is_near(used, limit))) twi_limit_stats_count(family, self, near);
 }
-TWI_INLINE void twi_limit_stats_count_denied(tw_family *family, struct twi_thread *self) {
-    twi_limit_stats_count(family, self, denied);
+/* Counts a call that was not admitted. */
+TWI_INLINE void twi_limit_stats_count_denied(tw_family *family, const struct twi_thread *self, uint32_t cause) {
+    if (twi_likely(cause == TW_CAUSE_LIMIT))
+        twi_limit_stats_count(family, self, denied);
+    else
+        twi_limit_stats_count_cause(family, self, cause);
 }
+/* For a call of n units that ended with this status and that no other function counts. The verdict of an error gets its
+ * cause (cause.h). Returns the status. */
+tw_status twi_limit_stats_answered(tw_family *family, int64_t n, tw_status status, tw_verdict *verdict);
 
 #endif

@@ -15,8 +15,11 @@ static bool counts_here(const tw_family *family, const tw_verdict *verdict) {
 }
 
 static void count(tw_family *family, struct twi_thread *self, tw_status status, const tw_verdict *verdict) {
-    twi_check_dear(status == TW_OK || status == TW_DENIED || status == TW_PENDING);
-    if (status == TW_DENIED) twi_limit_stats_count(family, self, denied);
+    /* where a counter of this process decides, counted.h counts a full table, too */
+    if (status == TW_ERR_FULL && family->kind.limit->by_counter == NULL)
+        twi_limit_stats_count_denied(family, self, TW_CAUSE_FULL);
+    if (status < 0 || !counts_here(family, verdict)) return;
+    if (status == TW_DENIED) twi_limit_stats_count_denied(family, self, verdict->cause);
     if (status != TW_OK) return;
     if (verdict->decided_by == TW_BY_REDIS) twi_limit_stats_count(family, self, admitted_there);
     int64_t all = verdict->used + verdict->remaining; /* for GCRA this sum is the burst */
@@ -33,7 +36,7 @@ tw_status twi_shadow_answered(tw_family *family, int64_t n, tw_status status, st
     twi_check_dear(verdict != NULL);
     struct twi_thread *self = twi_thread_here();
     if (self == NULL || n == 0) return status;
-    if (status >= 0 && counts_here(family, verdict)) count(family, self, status, verdict);
+    count(family, self, status, verdict);
     if (!twi_shadow_admits(family, status)) return status;
     if (status < 0) twi_why_restore(before); /* the call was not refused */
     twi_limit_stats_count(family, self, shadow_denied);
@@ -52,7 +55,7 @@ tw_status twi_shadow_acquire(tw_family *family, tw_key key, int64_t n, int64_t l
 tw_status twi_shadow_some_answered(tw_family *family, tw_status status, const tw_verdict *verdict) {
     twi_check_dear(verdict != NULL);
     struct twi_thread *self = twi_thread_here();
-    if (self != NULL && status >= 0 && counts_here(family, verdict)) count(family, self, status, verdict);
+    if (self != NULL) count(family, self, status, verdict);
     return status;
 }
 

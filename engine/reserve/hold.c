@@ -3,7 +3,7 @@
  * does this with Redis, and hold_shared.c without Redis for processes that share the engine. */
 #include "engine/count/lookup.h"
 
-#include "engine/limit/cause.h"
+#include "engine/limit/limit_stats.h"
 #include "engine/reserve/hold_redis.h"
 #include "engine/reserve/hold_shared.h"
 #include "engine/reserve/reserve.h"
@@ -42,7 +42,8 @@ static tw_status hold_locally(tw_family *family, tw_key key, int64_t limit, tw_v
         if (!twi_load_relaxed(&family->has_slots)) twi_store_relaxed(&family->has_slots, true);
         return TW_OK;
     }
-    return twi_refuse_for(TWI_WHY_FULL); /* it was admitted but not counted, so it could not be released */
+    status = twi_refuse_for(TWI_WHY_FULL); /* it was admitted but not counted, so it could not be released */
+    return twi_limit_stats_answered(family, 1, status, verdict);
 }
 
 tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
@@ -51,20 +52,15 @@ tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verd
     if (verdict == NULL) verdict = &unasked;
     tw_status status = begin_hold(family, key, limit, verdict);
     if (status != TW_OK) return status;
-    status = family->kind.synced ? twi_hold_redis_take(family, key, limit, verdict)
-                                 : hold_locally(family, key, limit, verdict);
-    twi_verdict_refuse(verdict, family->engine, status);
-    return status;
+    return family->kind.synced ? twi_hold_redis_take(family, key, limit, verdict)
+                               : hold_locally(family, key, limit, verdict);
 }
 
 tw_status tw_hold_async(tw_request *request, tw_family *family, tw_key key, int64_t limit) {
     twi_check(request != NULL && family != NULL);
     tw_status status = begin_hold(family, key, limit, &request->verdict);
-    if (status == TW_OK)
-        status = family->kind.synced ? twi_hold_redis_start(request, family, key, limit)
-                                     : hold_locally(family, key, limit, &request->verdict);
-    if (status == TW_STARTED) return status; /* the request may be gone */
-    twi_verdict_refuse(&request->verdict, family->engine, status);
+    if (status == TW_OK && family->kind.synced) return twi_hold_redis_start(request, family, key, limit);
+    if (status == TW_OK) status = hold_locally(family, key, limit, &request->verdict);
     request->status = status;
     return status;
 }

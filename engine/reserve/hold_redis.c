@@ -9,7 +9,7 @@
 
 #include "engine/ask/redis_call.h"
 #include "engine/core/waiters.h"
-#include "engine/limit/cause.h"
+#include "engine/limit/limit_stats.h"
 #include "engine/reserve/hold_book.h"
 #include "engine/core/peers.h"
 
@@ -143,8 +143,7 @@ static bool is_refused(tw_family *family, enum twi_request_outcome outcome) {
     return when_busy || outcome == TWI_REQUEST_REFUSED || twi_load_acquire(&family->engine->life.stopped);
 }
 
-/* Computes the result, in the thread that is answered. */
-static tw_status conclude_take(const struct taking *taking, tw_verdict *verdict) {
+static tw_status read_result(const struct taking *taking, tw_verdict *verdict) {
     const struct twi_result *result = &taking->operation.result;
     tw_family *family = taking->operation.family;
     tw_engine *engine = family->engine;
@@ -162,10 +161,13 @@ static tw_status conclude_take(const struct taking *taking, tw_verdict *verdict)
     return admitted ? TW_OK : TW_DENIED;
 }
 
+/* Computes the result, in the thread that is answered. */
+static tw_status conclude_take(const struct taking *taking, tw_verdict *verdict) {
+    return twi_limit_stats_answered(taking->operation.family, 1, read_result(taking, verdict), verdict);
+}
+
 static tw_status finish_take(struct twi_operation *operation, tw_request *call) {
-    tw_status status = conclude_take((const struct taking *)operation, &call->verdict);
-    twi_verdict_refuse(&call->verdict, operation->engine, status);
-    return status;
+    return conclude_take((const struct taking *)operation, &call->verdict);
 }
 
 /* The caller has gone. */
@@ -193,7 +195,7 @@ tw_status twi_hold_redis_take(tw_family *family, tw_key key, int64_t limit, tw_v
     twi_check(family->kind.synced);
     tw_status status = twi_redis_call_may(family->engine);
     struct taking *taking = status == TW_OK ? make_take(family, key, limit, NULL, &status) : NULL;
-    if (taking == NULL) return status;
+    if (taking == NULL) return twi_limit_stats_answered(family, 1, status, verdict);
     twi_call_run(&taking->operation);
     status = conclude_take(taking, verdict);
     twi_operation_give(&taking->operation);
@@ -204,9 +206,11 @@ tw_status twi_hold_redis_start(tw_request *call, tw_family *family, tw_key key, 
     twi_check(call != NULL && family->kind.synced);
     tw_status status = twi_redis_call_may_start(family->engine);
     struct taking *taking = status == TW_OK ? make_take(family, key, limit, call, &status) : NULL;
-    if (taking == NULL) return twi_call_answer(call, status);
-    if (!twi_operation_keep(&taking->operation, key, &taking->key))
-        return twi_call_end_now(&taking->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
+    if (taking != NULL && !twi_operation_keep(&taking->operation, key, &taking->key)) {
+        status = twi_call_end_now(&taking->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
+        taking = NULL;
+    }
+    if (taking == NULL) return twi_call_answer(call, twi_limit_stats_answered(family, 1, status, &call->verdict));
     return twi_call_start(&taking->operation, call);
 }
 

@@ -237,17 +237,17 @@ static tw_status find_key(const struct twi_call *call, bool makes, struct slot_k
 
 static tw_status take(const struct twi_call *call, int64_t limit, tw_verdict *verdict) {
     struct slot_key key;
-    bool taken;
+    bool taken = false;
     tw_status status = find_key(call, true, &key);
-    if (status != TW_OK) return status;
-    uint32_t used = take_slot(&key, limit, &taken);
-    if (!taken && used < limit)
-        return twi_refuse(TW_ERR_FULL, "key: 16,777,215 slots are in use, and no more are kept");
+    uint32_t used = status == TW_OK ? take_slot(&key, limit, &taken) : 0;
+    if (status == TW_OK && !taken && used < limit)
+        status = twi_refuse(TW_ERR_FULL, "key: 16,777,215 slots are in use, and no more are kept");
+    if (status != TW_OK) return twi_limit_stats_answered(call->family, 1, status, verdict);
     twi_verdict_fill_plain(verdict, taken, 1, limit, used, 0, TW_UNBOUNDED, call->now_ms);
     if (taken)
         twi_limit_stats_count(call->family, call->self, admitted_there);
     else
-        twi_limit_stats_count_denied(call->family, call->self);
+        twi_limit_stats_count_denied(call->family, call->self, verdict->cause);
     return taken ? TW_OK : TW_DENIED;
 }
 

@@ -3,7 +3,6 @@
 #include "engine/reserve/reserve.h"
 
 #include "engine/count/lookup.h"
-#include "engine/limit/cause.h"
 #include "engine/reserve/reserve_redis.h"
 
 #include <string.h>
@@ -61,7 +60,6 @@ tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t limit, ui
     if (status != TW_OK) return status;
     status = family->kind.synced ? twi_reserve_redis_take(&request, &made, verdict)
                                  : twi_reserve_local_take(&request, &made, verdict);
-    twi_verdict_refuse(verdict, family->engine, status);
     if (status == TW_OK || status == TW_ERR_TIMEOUT) twi_token_write(&made, token);
     return status;
 }
@@ -98,10 +96,7 @@ tw_status tw_reserve_async(tw_request *call, tw_family *family, tw_key key, int6
     call->token[0] = '\0';
     twi_reserve_verdict(&call->verdict, family, limit);
     tw_status status = check_request(&request);
-    if (status == TW_OK) status = twi_reserve_redis_start(call, &request);
-    if (status == TW_STARTED) return status; /* the request may be gone */
-    twi_verdict_refuse(&call->verdict, family->engine, status);
-    return call->status = status;
+    return status == TW_OK ? twi_reserve_redis_start(call, &request) : (call->status = status);
 }
 
 static tw_status settle_async(tw_request *call, tw_engine *engine, const char *token, bool confirms) {

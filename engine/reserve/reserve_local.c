@@ -7,7 +7,7 @@
 
 #include "engine/core/call_guard.h"
 #include "engine/core/family.h"
-#include "engine/limit/cause.h"
+#include "engine/limit/limit_stats.h"
 #include "engine/reserve/reserve_book.h"
 #include "engine/base/lock.h"
 
@@ -144,10 +144,11 @@ static struct twi_reservation *make_entry(const struct twi_reserve_request *requ
     return entry;
 }
 
-static void fill_held(const struct twi_reservation *has, int64_t mono_ms, tw_verdict *verdict) {
+static tw_status deny_buyer(const struct twi_reservation *has, int64_t mono_ms, tw_verdict *verdict) {
     twi_check(has->buyer_size != 0);
     verdict->decided_by = TW_BY_BUYER;
     twi_verdict_deny(verdict, TW_CAUSE_BUYER, has->state == TWI_SOLD ? -1 : has->due_ms - mono_ms);
+    return twi_limit_stats_answered(has->family, has->n, TW_DENIED, verdict);
 }
 
 /* No unit is left. Some may come back when the next reservation expires, of any key; at once, if the turn is taking
@@ -171,14 +172,17 @@ static tw_status take_units(const struct twi_reserve_request *request, int64_t m
         wake(request->family->engine, has, mono_ms);
         has = NULL;
     }
-    if (has != NULL) {
-        fill_held(has, mono_ms, verdict);
-        return TW_DENIED;
-    }
+    if (has != NULL) return deny_buyer(has, mono_ms, verdict);
     status = tw_acquire(request->family, request->key, request->n, request->limit, verdict);
     if (status == TW_DENIED) fill_denied(request->family->engine, mono_ms, verdict);
     if (status != TW_OK || verdict->decided_by != TW_BY_FULL) return status;
-    return twi_refuse_for(TWI_WHY_FULL); /* no unit was counted; a limit may admit that, a sale must not */
+    status = twi_refuse_for(TWI_WHY_FULL); /* no unit was counted; a limit may admit that, a sale must not */
+    return twi_limit_stats_answered(request->family, request->n, status, verdict);
+}
+
+static tw_status refuse_full(const struct twi_reserve_request *request, tw_verdict *verdict) {
+    tw_status status = twi_refuse(TW_ERR_FULL, "memory: there is no room for another reservation");
+    return twi_limit_stats_answered(request->family, request->n, status, verdict);
 }
 
 static tw_status reserve_locked(const struct twi_reserve_request *request, struct twi_token *token,
@@ -193,8 +197,8 @@ static tw_status reserve_locked(const struct twi_reserve_request *request, struc
         more = take_back_due(engine, mono_ms, DENIED_MAX);
         entry = make_entry(request);
     }
-    if (entry == NULL) return twi_refuse(TW_ERR_FULL, "memory: there is no room for another reservation");
-    tw_status status = take_units(request, mono_ms, verdict);
+    tw_status status = entry != NULL ? take_units(request, mono_ms, verdict) : refuse_full(request, verdict);
+    if (entry == NULL) return status;
     if (status == TW_DENIED && verdict->decided_by != TW_BY_BUYER && more) { /* or the units */
         (void)take_back_due(engine, mono_ms, DENIED_MAX);
         status = take_units(request, mono_ms, verdict);
@@ -219,8 +223,8 @@ tw_status twi_reserve_local_take(const struct twi_reserve_request *request, stru
                                  tw_verdict *verdict) {
     twi_check(!request->family->kind.synced && !request->family->engine->life.is_shared);
     tw_engine *engine = request->family->engine;
-    if (twi_thread_here() == NULL)
-        return twi_refuse_for(twi_thread_why()); /* the call also renews the engine in a forked child */
+    if (twi_thread_here() == NULL) /* the call also renews the engine in a forked child */
+        return twi_limit_stats_answered(request->family, request->n, twi_refuse_for(twi_thread_why()), verdict);
     if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
     twi_lock(&engine->here->reservations->lock);
     tw_status status = reserve_locked(request, token, verdict);

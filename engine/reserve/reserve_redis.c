@@ -6,7 +6,7 @@
 
 #include "engine/ask/redis_call.h"
 #include "engine/base/key_slot.h"
-#include "engine/limit/cause.h"
+#include "engine/limit/limit_stats.h"
 #include "engine/reserve/reserve_local.h"
 
 #include <inttypes.h>
@@ -118,8 +118,7 @@ static bool read_take(struct twi_operation *operation, struct twi_answer *answer
            twi_clock_mono_ms(&operation->engine->clock) < operation->deadline_ms && ask_take(operation);
 }
 
-/* Computes the result, in the thread that is answered. */
-static tw_status conclude_take(const struct taking *taking, tw_verdict *verdict) {
+static tw_status read_result(const struct taking *taking, tw_verdict *verdict) {
     twi_check(verdict != NULL);
     const struct twi_result *result = &taking->operation.result;
     tw_status status = result->outcome == TWI_REQUEST_DONE
@@ -132,10 +131,14 @@ static tw_status conclude_take(const struct taking *taking, tw_verdict *verdict)
     return status;
 }
 
+/* Computes the result, in the thread that is answered. */
+static tw_status conclude_take(const struct taking *taking, tw_verdict *verdict) {
+    return twi_limit_stats_answered(taking->request.family, taking->request.n, read_result(taking, verdict), verdict);
+}
+
 static tw_status finish_take(struct twi_operation *operation, tw_request *call) {
     const struct taking *taking = (const struct taking *)operation;
     tw_status status = conclude_take(taking, &call->verdict);
-    twi_verdict_refuse(&call->verdict, operation->engine, status);
     if (status == TW_OK || status == TW_ERR_TIMEOUT) twi_token_write(&taking->token, call->token);
     return status;
 }
@@ -166,7 +169,7 @@ tw_status twi_reserve_redis_take(const struct twi_reserve_request *request, stru
                                  tw_verdict *verdict) {
     tw_status status = twi_redis_call_may(request->family->engine);
     struct taking *taking = status == TW_OK ? make_take(request, NULL, &status) : NULL;
-    if (taking == NULL) return status;
+    if (taking == NULL) return twi_limit_stats_answered(request->family, request->n, status, verdict);
     twi_call_run(&taking->operation);
     status = conclude_take(taking, verdict);
     *token = taking->token;
@@ -177,10 +180,13 @@ tw_status twi_reserve_redis_take(const struct twi_reserve_request *request, stru
 tw_status twi_reserve_redis_start(tw_request *call, const struct twi_reserve_request *request) {
     tw_status status = twi_redis_call_may_start(request->family->engine);
     struct taking *taking = status == TW_OK ? make_take(request, call, &status) : NULL;
-    if (taking == NULL) return twi_call_answer(call, status);
-    if (!twi_operation_keep(&taking->operation, request->key, &taking->request.key) ||
-        !twi_operation_keep(&taking->operation, request->buyer, &taking->request.buyer))
-        return twi_call_end_now(&taking->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
+    if (taking != NULL && (!twi_operation_keep(&taking->operation, request->key, &taking->request.key) ||
+                           !twi_operation_keep(&taking->operation, request->buyer, &taking->request.buyer))) {
+        status = twi_call_end_now(&taking->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
+        taking = NULL;
+    }
+    if (taking == NULL)
+        return twi_call_answer(call, twi_limit_stats_answered(request->family, request->n, status, &call->verdict));
     return twi_call_start(&taking->operation, call);
 }
 

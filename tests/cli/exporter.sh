@@ -42,7 +42,7 @@ wait_for 'done' "$work/a.said"
 run 0 exporter --once "$work/*.sock" && [ "$(value 'tallywheel_increments_total{socket="a.sock"}' "$work/out")" = 91 ] &&
     [ "$(value 'tallywheel_increments_total{socket="b.sock"}' "$work/out")" = 0 ] && err_is_empty
 ok $? 'the pages of two engines are one, each sample under its socket'
-[ "$(value 'tallywheel_family_limit_denied_total{socket="a.sock",family="logins"}' "$work/out")" = 2 ] &&
+[ "$(value 'tallywheel_family_limit_denied_total{socket="a.sock",family="logins",cause="limit"}' "$work/out")" = 2 ] &&
     grep -q '^tallywheel_build_info{socket="b.sock",version=' "$work/out"
 ok $? 'labels of the library stand behind it'
 [ "$(grep -c '^# TYPE tallywheel_increments_total ' "$work/out")" -eq 1 ] &&

@@ -74,7 +74,7 @@ def look(prometheus):
         for sentence, value, query in [
                 ("and every sample of it", samples(page(name)), f"scrape_samples_scraped{{{job}}}"),
                 ("counters are there, under the program's labels", 42, f"tallywheel_increments_total{{{job},{labels}}}"),
-                ("so are those of a family", 2, f'tallywheel_family_limit_denied_total{{{job},{labels},family="logins"}}'),
+                ("so are those of a family", 2, f'tallywheel_family_limit_denied_total{{{job},{labels},family="logins",cause="limit"}}'),
                 ("and the program's own, on the same page", 3, f"shop_orders{{{job}}}")]:
             ok(has(value, query), f"{sentence} ({name})", prometheus.values(query))
 

@@ -105,7 +105,7 @@ def both() -> None:
     same(statuses(one, "/both?key=1", 3), [200, 200, 403])
     # the third request took nothing of the month: three of five are left, and the log shows it
     same(last_log("/both")[1:6], ["403", "denied", "day", "2", "2"])
-    same(metric('tallywheel_family_limit_denied_total{family="day",engine="1"}') >= 1, True)
+    same(metric('tallywheel_family_limit_denied_total{family="day",cause="limit",engine="1"}') >= 1, True)
 
 
 def last_log(path: str) -> list:
@@ -142,7 +142,7 @@ def even() -> None:
 
 def inside() -> None:
     same(statuses(one, "/inside?key=1", 4), [200] * 4)  # the denied ones are served by the page of the error
-    same(metric('tallywheel_family_limit_denied_total{family="month",engine="1"}') >= 2, True)
+    same(metric('tallywheel_family_limit_denied_total{family="month",cause="limit",engine="1"}') >= 2, True)
 
 
 def redirected() -> None:

@@ -260,7 +260,7 @@ TEST(families_have_samples_of_their_own) {
     static struct text text;
     tw_stats stats = {0};
     struct twi_family_limit_stats families[3] = {
-        {.name = "a", .limits = {.admitted = 1, .denied = 2}},
+        {.name = "a", .limits = {.admitted = 1, .denied = {[TW_CAUSE_LIMIT] = 2, [TW_CAUSE_BUYER] = 5}}},
         {.name = "b.c-d_e",
          .is_measured = true,
          .limits = {.near = INT64_MAX, .overshoots = {3, 0, 0, 0, 2, 0, 0, 0, 1}, .overshoot_ppm = 1000020001}},
@@ -269,7 +269,9 @@ TEST(families_have_samples_of_their_own) {
     text = (struct text){.pieces_max = SIZE_MAX};
     assert_status(write_page(&stats, families, 3, TW_METRICS_OPENMETRICS, NULL, &text), TW_OK);
     assert_int_equal(validate(&text), FIELDS + 4 + 1 + 1);
-    assert_has_line(&text, "tallywheel_family_limit_denied_total{family=\"a\"} 2");
+    assert_has_line(&text, "tallywheel_family_limit_denied_total{family=\"a\",cause=\"limit\"} 2");
+    assert_has_line(&text, "tallywheel_family_limit_denied_total{family=\"a\",cause=\"outage\"} 0");
+    assert_has_line(&text, "tallywheel_family_limit_denied_total{family=\"a\",cause=\"buyer\"} 5");
     assert_has_line(&text, "tallywheel_family_limit_near_total{family=\"b.c-d_e\"} 9223372036854775807");
     assert_has_line(&text, "# UNIT tallywheel_family_limit_overshoot_ratio ratio");
     const char *name = "tallywheel_family_limit_overshoot_ratio";

@@ -35,6 +35,27 @@ static tw_status take(tw_family *family, const char *key, int64_t n, int64_t lim
     return tw_acquire(family, tw_str(key), n, limit, &verdict);
 }
 
+/* What the page of metrics counts for that family and cause. */
+struct line {
+    char head[160];
+    int64_t value;
+};
+static bool find_line(void *ctx, const char *text, size_t size) {
+    struct line *line = ctx;
+    char piece[4096];
+    snprintf(piece, sizeof piece, "%.*s", (int)size, text);
+    const char *found = strstr(piece, line->head);
+    if (found != NULL) line->value = strtoll(found + strlen(line->head), NULL, 10);
+    return true;
+}
+static int64_t denied(const char *family, const char *cause) {
+    struct line line = {.value = -1};
+    snprintf(line.head, sizeof line.head, "tallywheel_family_limit_denied_total{family=\"%s\",cause=\"%s\"} ", family,
+             cause);
+    assert_status(tw_metrics_write(engine, TW_METRICS_PROMETHEUS, find_line, &line), TW_OK);
+    return line.value;
+}
+
 /* ---- strict ------------------------------------------------------------------------------------------------------ */
 
 static const uint32_t shapes[] = {TW_SHAPE_FIXED, TW_SHAPE_SLIDING, TW_SHAPE_GCRA};
@@ -81,7 +102,14 @@ TEST(a_strict_limit_tells_spent_units_from_a_silent_redis) {
         test_assert_cause(&verdict, TW_CAUSE_NEVER);
     }
     redis_server_kill(&server);
-    for (int i = 0; i < 3; i++) assert_silent(families[i], "unused");
+    for (int i = 0; i < 3; i++) {
+        assert_i64_equal(denied(names[i], "limit"), 2);
+        assert_i64_equal(denied(names[i], "never"), 2);
+        int64_t outages = denied(names[i], "outage"); /* before Redis was reached */
+        assert_silent(families[i], "unused");
+        assert_true(denied(names[i], "outage") >= outages + 3); /* the wait may have tried more than once */
+        assert_i64_equal(denied(names[i], "never"), 3);
+    }
     redis_server_restart(&server);
     for (int i = 0; i < 3; i++) {
         int64_t until_ms = test_mono_ms() + TEST_PATIENCE_MS;
@@ -189,6 +217,14 @@ TEST(a_full_way_is_busy) {
     test_assert_no_cause(&second.request.verdict);
     assert_status(tw_acquire_async(next(), local, tw_str("k"), 1, 10), TW_DENIED);
     test_assert_cause(&second.request.verdict, TW_CAUSE_LIMIT);
+    assert_i64_equal(denied("refuses", "busy"), 4);
+    assert_i64_equal(denied("rate", "busy"), 1);
+    assert_i64_equal(denied("slots", "busy"), 1);
+    assert_i64_equal(denied("closed", "busy"), 2);
+    assert_i64_equal(denied("closed", "never"), 1);
+    assert_i64_equal(denied("paced", "busy"), 1);
+    assert_i64_equal(denied("slots-closed", "busy"), 1);
+    assert_i64_equal(denied("local", "limit"), 1);
     for (int i = 0; i < CALLS_MAX; i++) assert_status(tw_request_cancel(&others[i].request), TW_OK);
     redis_server_resume(&server);
     close_async();
@@ -251,6 +287,7 @@ TEST(a_hard_limit_tells_who_has_the_units) {
     assert_i64_equal(verdict.error_bound, 100);
     assert_status(take(closed, "unused", 1, 100), TW_DENIED);
     test_assert_cause(&verdict, TW_CAUSE_OUTAGE);
+    assert_i64_equal(denied("closed", "outage"), 1);
     assert_status(take(family, "tv", 1, 100), TW_DENIED); /* Redis said so before */
     test_assert_cause(&verdict, TW_CAUSE_LIMIT);
     redis_server_resume(&server);
@@ -304,10 +341,16 @@ TEST(a_reservation_says_why) {
     assert_status(reserve(family, 3, 10, "bob", none), TW_DENIED);
     test_assert_cause(&verdict, TW_CAUSE_LIMIT);
     assert_true(verdict.retry_after_ms > TW_DAY); /* at the window's end: no unit is reserved */
+    assert_i64_equal(denied("sale", "buyer"), 2);
+    assert_i64_equal(denied("sale", "limit"), 2);
+    assert_i64_equal(denied("sale", "never"), 1);
+    assert_i64_equal(denied("sale", "outage"), 0);
+    assert_i64_equal(test_stat_of(engine, limit_admitted), 1);
     redis_server_kill(&server);
     tw_status status = reserve(family, 1, 10, "bob", none);
     assert_true(status == TW_ERR_REDIS || status == TW_ERR_TIMEOUT);
     test_assert_cause(&verdict, TW_CAUSE_OUTAGE);
+    assert_i64_equal(denied("sale", "outage"), 1);
     (void)tw_close(engine, 0);
     redis_server_destroy(&server);
 }

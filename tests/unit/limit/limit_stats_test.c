@@ -59,9 +59,9 @@ TEST(each_family_has_figures_of_its_own) {
     assert_true(has("tallywheel_family_limit_admitted_total{family=\"a.shadow\"} 10\n"
                     "tallywheel_family_limit_admitted_total{family=\"paced\"} 5\n"
                     "tallywheel_family_limit_admitted_total{family=\"plain\"} 10"));
-    assert_true(has("tallywheel_family_limit_denied_total{family=\"a.shadow\"} 3\n"
-                    "tallywheel_family_limit_denied_total{family=\"paced\"} 2\n"
-                    "tallywheel_family_limit_denied_total{family=\"plain\"} 2"));
+    assert_true(has("tallywheel_family_limit_denied_total{family=\"a.shadow\",cause=\"limit\"} 3"));
+    assert_true(has("tallywheel_family_limit_denied_total{family=\"paced\",cause=\"limit\"} 2"));
+    assert_true(has("tallywheel_family_limit_denied_total{family=\"plain\",cause=\"limit\"} 2"));
     assert_true(has("tallywheel_family_limit_near_total{family=\"a.shadow\"} 3\n"
                     "tallywheel_family_limit_near_total{family=\"paced\"} 2\n"
                     "tallywheel_family_limit_near_total{family=\"plain\"} 3"));
@@ -73,6 +73,61 @@ TEST(each_family_has_figures_of_its_own) {
     assert_i64_equal(test_stat_of(rig.engine, limit_denied), 7);
     assert_i64_equal(test_stat_of(rig.engine, limit_near), 8);
     assert_i64_equal(test_stat_of(rig.engine, limit_shadow_denied), 3);
+    rig_close(&rig);
+}
+
+static void assert_denied(const char *family, const char *cause, int64_t count) {
+    char line[200];
+    snprintf(line, sizeof line, "tallywheel_family_limit_denied_total{family=\"%s\",cause=\"%s\"} %lld", family, cause,
+             (long long)count);
+    if (!has(line)) fail_msg("there is no line %s", line);
+}
+
+/* Goal: each call that is not admitted is counted once, under its cause, whichever call it was; all of them together are
+ * the engine's figure. */
+TEST(denials_are_counted_by_their_cause) {
+    static const uint32_t shapes[] = {TW_SHAPE_FIXED, TW_SHAPE_SLIDING, TW_SHAPE_GCRA};
+    static const char *const names[] = {"fixed", "sliding", "rate"};
+    struct rig rig;
+    rig_open(&rig);
+    for (int i = 0; i < 3; i++) {
+        tw_family_options options = rig_options(names[i], TW_WINDOW_ALIGNED, TW_HOUR);
+        options.limit_shape = shapes[i];
+        options.keys_max = 1;
+        options.on_full_limit = TW_FULL_LIMIT_DENY;
+        tw_family *family = rig_family_of(&rig, &options);
+        const tw_claim full = {family, tw_str("b"), 1, 5}, never = {family, tw_str("k"), 6, 5};
+        take(family, 6, 5, TW_DENIED);
+        take(family, 0, 5, TW_OK);
+        assert_status(tw_acquire(family, tw_str("k"), 6, 5, NULL), TW_DENIED);
+        assert_status(tw_acquire(family, tw_str("new"), 6, 5, NULL), TW_DENIED);
+        assert_status(tw_acquire_all(&never, 1, NULL), TW_DENIED);
+        assert_status(tw_acquire(family, tw_str("b"), 1, 5, NULL), TW_ERR_FULL);
+        assert_status(tw_acquire_all(&full, 1, NULL), TW_ERR_FULL);
+        assert_status(tw_acquire(family, tw_str("k"), -1, 5, NULL), TW_ERR_RANGE);
+    }
+    tw_family_options options = rig_options("sale", TW_WINDOW_FOREVER, 0);
+    options.keys_max = 1;
+    tw_family *sale = rig_family_of(&rig, &options);
+    char token[TW_TOKEN_SIZE];
+    tw_key ann = tw_str("ann"), bob = tw_str("bob");
+    assert_status(tw_reserve(sale, tw_str("k"), 4, 5, 60000, ann, token, NULL), TW_OK);
+    assert_status(tw_reserve(sale, tw_str("k"), 1, 5, 60000, ann, token, NULL), TW_DENIED);
+    assert_status(tw_reserve(sale, tw_str("k"), 2, 5, 60000, bob, token, NULL), TW_DENIED);
+    assert_status(tw_reserve(sale, tw_str("b"), 1, 5, 60000, bob, token, NULL), TW_ERR_FULL);
+    assert_status(tw_hold(sale, tw_str("b"), 1, NULL), TW_ERR_FULL);
+    assert_status(scrape(&rig, 0), TW_OK);
+    for (int i = 0; i < 3; i++) {
+        assert_denied(names[i], "limit", 1);
+        assert_denied(names[i], "never", 3);
+        assert_denied(names[i], "full", 2);
+        assert_denied(names[i], "share", 0);
+        assert_denied(names[i], "buyer", 0);
+    }
+    assert_denied("sale", "buyer", 1);
+    assert_denied("sale", "limit", 1);
+    assert_denied("sale", "full", 2);
+    assert_i64_equal(test_stat_of(rig.engine, limit_denied), 3 * 6 + 4);
     rig_close(&rig);
 }
 
