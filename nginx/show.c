@@ -92,6 +92,7 @@ enum {
     NGX_HTTP_TALLYWHEEL_RESET,
     NGX_HTTP_TALLYWHEEL_RETRY_AFTER,
     NGX_HTTP_TALLYWHEEL_DECIDED_BY,
+    NGX_HTTP_TALLYWHEEL_CAUSE,
     NGX_HTTP_TALLYWHEEL_SHADOW
 };
 
@@ -103,6 +104,7 @@ ngx_http_tallywheel_show(ngx_http_tallywheel_ctx_t *ctx, uintptr_t variable, int
     tw_verdict  *verdict = &ctx->verdict;
 
     static const char *const  by[] = { "local", "view", "lease", "redis", "outage", "full", "buyer" };
+    static const char *const  causes[] = { "limit", "share", "outage", "busy", "full", "buyer", "never" };
 
     *number = -1;
 
@@ -119,6 +121,13 @@ ngx_http_tallywheel_show(ngx_http_tallywheel_ctx_t *ctx, uintptr_t variable, int
 
     case NGX_HTTP_TALLYWHEEL_DECIDED_BY:
         return verdict->decided_by < sizeof(by) / sizeof(by[0]) ? by[verdict->decided_by] : NULL;
+
+    case NGX_HTTP_TALLYWHEEL_CAUSE:
+        if (verdict->allowed || verdict->retry_after_ms == 0) {
+            return NULL; /* it was admitted, or it was a wrong call */
+        }
+
+        return verdict->cause < sizeof(causes) / sizeof(causes[0]) ? causes[verdict->cause] : NULL;
 
     case NGX_HTTP_TALLYWHEEL_LIMIT_UNITS:
         *number = verdict->limit;
@@ -198,6 +207,7 @@ ngx_http_tallywheel_add_variables(ngx_conf_t *cf)
         ngx_string("tallywheel_reset"),
         ngx_string("tallywheel_retry_after"),
         ngx_string("tallywheel_decided_by"),
+        ngx_string("tallywheel_cause"),
         ngx_string("tallywheel_shadow")
     };
 

@@ -40,7 +40,7 @@ def statuses(server: Nginx, path: str, count: int, headers=None) -> list:
 ONE = """
 tallywheel_zone month window=month; tallywheel_zone other window=month; tallywheel_zone day window=day; tallywheel_zone seen window=day;
 tallywheel_zone even window=1d shape=gcra burst=2; tallywheel_zone watched window=day shadow;
-log_format tw '$uri $status $tallywheel_status $tallywheel_zone $tallywheel_limit $tallywheel_used $tallywheel_remaining $tallywheel_decided_by $tallywheel_shadow';
+log_format tw '$uri $status $tallywheel_status $tallywheel_zone $tallywheel_limit $tallywheel_used $tallywheel_remaining $tallywheel_decided_by $tallywheel_shadow $tallywheel_cause';
 map $arg_n $amount { default 1; "~^([0-9]+)$" $1; "bad" "three"; }
 map $arg_max $most { default 3; "none" off; "one" 1; "bad" "many"; }
 server {
@@ -83,6 +83,9 @@ def limited() -> None:
 def units() -> None:
     same(statuses(one, "/units?n=4", 3), [200, 200, 503])
     same(statuses(one, "/units?n=2", 2), [200, 503])
+    same(last_log("/units")[-1], "limit")
+    same(statuses(one, "/units?n=11", 1), [503])
+    wait_until("its line", lambda: last_log("/units")[-1] == "never")
     same(statuses(one, "/units?n=bad", 1), [200])
     assert 'not a number: "three"' in one.errors()
 

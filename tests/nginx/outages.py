@@ -28,7 +28,7 @@ redis = Redis().start()
 ZONES = """tallywheel_redis {url} interval=20ms {words};
 tallywheel_zone soft window=1d; tallywheel_zone hard window=1d mode=hard; tallywheel_zone strict window=1d mode=strict;
 tallywheel_zone closed window=1d mode=strict outage=closed; tallywheel_zone use window=forever;
-log_format tw '$status $tallywheel_status $tallywheel_decided_by $uri?$args';
+log_format tw '$status $tallywheel_status $tallywheel_decided_by $uri?$args $tallywheel_cause';
 """
 PLACES = """access_log {home}/access.log tw;
 location /soft {{ tallywheel_limit soft $arg_key 1000000; try_files /page =404; }}
@@ -220,6 +220,8 @@ def goes_and_comes(how: str, number: int) -> None:
     same([load.failures for load in loads + [closed]], [[], [], []])
     same([set(each) for each in found], [{200}] * 2, "nobody is refused")
     same(found_closed.get(429, 0) > 0 and found_closed.get(200, 0) > 0, True, f"outage=closed: {found_closed}")
+    causes = {(line[:3], line.split()[-1]) for line in one.access() if f"key={key}" in line and "limit=" not in line}
+    same(causes, {("200", "-"), ("429", "outage")})
     wait_until(f"the books agree: {found} {found_closed} {redis.total(f'soft:{key}:*')} {redis.total(f'strict:{key}:*')}",
         lambda: [redis.total(f"soft:{key}:*"), redis.total(f"strict:{key}:*"), redis.total(f"closed:{key}:*")] ==
         [found[0][200], found[1][200], found_closed[200]], 15)
