@@ -1,0 +1,55 @@
+/* window.h -- how many calls may be under way on one link. It follows from how long the replies of calls took, also of
+ * calls whose callers are gone. What is beyond it waits unsent, so that its end costs no byte and no cancel.
+ *
+ * Let `base` be the time that a single call would have needed: the quickest reply of the connection or, if that is more,
+ * the longest pause between two replies meanwhile (a server that stood still answers all of the window late, and fewer
+ * calls would not have helped). What is left of the limit of a call is the room for queues, wherever they are: in the
+ * link, in Redis, in a socket.
+ *   a reply within base + 1/8 of the room   two more calls may be under way  (the window triples with each round trip)
+ *   within base + 1/4 of the room           one more for eight replies
+ *   later                                   as many as would have been answered within base + 1/4 of the room
+ * It grows only while it is full, and shrinks at most once for the calls of one window. So a loaded link answers in
+ * about a quarter of the limit. The rest of its time a call may wait for its turn: it is sent while it has the time that
+ * calls need now, half as much again as they stand in queues, and 1/8 of the room. Without these a crowd that stands in
+ * a row would be sent at the very moment at which each reply comes a little too late. The file is pure.
+ * Always true: at least one call may be under way. */
+#ifndef TWI_SYNC_ASK_WINDOW_H
+#define TWI_SYNC_ASK_WINDOW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Some 16 KB, as for batches (TWI_ESTIMATE_BYTES_UNKNOWN), and little more than TCP itself sends at once. */
+#define TWI_WINDOW_FIRST 64u
+
+/* Of a call that was sent. */
+struct twi_window_mark {
+    int64_t sent_ms;
+    uint32_t place; /* calls under way, with this one */
+};
+
+struct twi_window {
+    uint32_t calls;   /* so many may be under way */
+    uint32_t eighths; /* of a further one */
+    int64_t least_ms; /* -1 means no reply yet */
+    int64_t needs_ms; /* a call that is sent now needs about so long; 0 if unknown */
+    int64_t cut_ms;   /* calls sent before that time have had their say */
+    int64_t base_ms, spare_ms;
+    int64_t heard_ms; /* the latest reply */
+    /* the longest pause of this round and of the one before; a round ends with the reply to a call sent in it */
+    int64_t pause_ms[2], round_ms;
+    bool is_full; /* calls wait for room */
+};
+
+/* Returns true if a call that is sent now is probably answered within `left_ms`. */
+static inline bool twi_window_suffices(const struct twi_window *window, int64_t left_ms) {
+    int64_t queues_ms = window->needs_ms > window->base_ms ? window->needs_ms - window->base_ms : 0;
+    return left_ms >= window->needs_ms + queues_ms / 2 + window->spare_ms;
+}
+
+/* For a new connection. */
+void twi_window_begin(struct twi_window *window);
+/* A reply came. Times are without the driver's lateness. */
+void twi_window_heard(struct twi_window *window, const struct twi_window_mark *mark, int64_t now_ms, int64_t limit_ms);
+
+#endif
