@@ -175,7 +175,8 @@ enum tw_status_number {
     TW_ERR_FORKED = -10, /* this process is a forked child, and no new engine could be made in it */
     TW_ERR_REDIS = -11,  /* Redis refused, is unreachable, or is not configured */
     TW_ERR_UNKNOWN_TOKEN = -12,
-    TW_ERR_BUSY = -13, /* calls_max calls are already under way */
+    TW_ERR_BUSY = -13, /* calls_max calls are already under way, or more than Redis answers in
+                          their time */
 
     TW_ERR_TIMEOUT = -100 /* the time was over; each call describes what may have been done */
 };
@@ -184,7 +185,8 @@ enum tw_status_number {
  * TW_ERR_KEY, TW_ERR_MEMORY, TW_ERR_CLOSED and TW_ERR_FORKED, with the meaning above.
  * A WAITING CALL waits for Redis, for redis_timeout_ms at most. It returns TW_ERR_MODE in a
  * host-driven engine, in a hook and inside tw_enter(). Its form that ends in _async does not.
- * TW_ERR_BUSY means that calls_max other calls were under way during all of the time. After
+ * TW_ERR_BUSY means that calls_max other calls were under way during all of the time, or that
+ * Redis answers others and could not answer this one in its time; nothing was sent. After
  * tw_stop() it returns TW_ERR_TIMEOUT if Redis may have executed it, otherwise TW_ERR_CLOSED. In a
  * shared engine it also returns TW_ERR_OPTIONS if this process cannot read the files of
  * redis_tls_*. */
@@ -612,11 +614,12 @@ enum tw_outage {
     TW_OUTAGE_CLOSED = TW_OUTAGE_FAIL_CLOSED
 };
 
-/** The result of a strict call, or of tw_hold() with Redis, when calls_max calls are under way,
- *  which is no outage. */
+/** The result of a strict call, or of tw_hold() with Redis, when calls_max calls are under way, or
+ *  more than Redis answers in their time. That is no outage: Redis answers others. */
 enum tw_busy {
-    TW_BUSY_REFUSE = 0,   /* TW_ERR_BUSY */
-    TW_BUSY_AS_OUTAGE = 1 /* on_outage decides */
+    TW_BUSY_REFUSE = 0,   /* TW_ERR_BUSY; TW_ERR_TIMEOUT if the call was sent. It is not admitted */
+    TW_BUSY_AS_OUTAGE = 1 /* on_outage decides, so limits may be exceeded in a crowd although Redis
+                             is well */
 };
 
 struct tw_family_options {
@@ -705,7 +708,7 @@ struct tw_family_options {
                              are window_ms / sub_windows long (rounded up to a ms) for all calls and
                              hooks */
     uint32_t on_busy;     /* enum tw_busy: strict families, and tw_hold() with Redis, when calls_max
-                             calls are under way */
+                             calls are under way, or more than Redis answers in their time */
 };
 #define TW_SUB_WINDOWS_MAX 64
 
@@ -1224,6 +1227,10 @@ struct tw_verdict {
  *                       back. The admitted units never exceed the greatest limit that was in force
  *                       at an admission.
  * Strict, with Redis    A WAITING CALL. Redis decides. If Redis does not answer, on_outage decides.
+ *                       If Redis answers others, but has more calls than it answers in their time,
+ *                       on_busy decides: as many as it can answer are sent, and the others cost
+ *                       nothing. By default those are not admitted: TW_ERR_BUSY, or TW_ERR_TIMEOUT
+ *                       for a call that was sent (what it was charged is undone).
  * Table full            on_full_limit decides: TW_OK with decided_by TW_BY_FULL, or TW_ERR_FULL.
  *                       No call of a limit uses the overflow counter.
  * Hot keys              If several threads contend for a limit, the remaining units are divided
@@ -1742,7 +1749,9 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
       "windows that overflowed without memory to record their heavy keys (tw_top)") \
     X(ask_unsettled, gauge, \
       "calls whose caller no longer waits, and whose charge, if any, is being undone") \
-    X(ask_busy, counter, "calls refused because calls_max others were under way") \
+    X(ask_busy, counter, \
+      "calls that were not sent because calls_max others were under way, or more than Redis " \
+      "answers in their time") \
     X(ask_cancelled, counter, "calls that tw_request_cancel() undid") \
     X(asks_forgotten, counter, \
       "calls whose charge was not undone, and releases without a request that were not sent") \
@@ -1755,7 +1764,12 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
     X(leader_age_ms, gauge, \
       "time since the last turn of the process that leads this shared engine; -1: there was none") \
     X(recovered_keys, counter, \
-      "counters whose work was finished for a thread or process that had ended in the middle of it")
+      "counters whose work was finished for a thread or process that had ended in the middle of " \
+      "it") \
+    X(ask_window, gauge, \
+      "calls that a connection to Redis may have under way now, where that is the fewest; it " \
+      "follows from how long answers take") \
+    X(ask_unsent, gauge, "calls that wait for that, and were not sent")
 
 #define TW_STATS_ROOM 160 /* space for this many figures; unused ones are reserved */
 #define TW_STATS_ONE(name, kind, text) +1
@@ -1935,7 +1949,8 @@ static inline tw_status tw_audit(tw_engine *engine, const tw_audit_options *opti
  * is cancelled. If it returns another status, that status is the result, the request is filled, and
  * `done` is not called. Calls that never wait (soft, hard and local families) return their result
  * at once. So do calls with refused arguments, calls while Redis is known to be unreachable, and
- * calls beyond calls_max (TW_ERR_BUSY).
+ * calls beyond calls_max (TW_ERR_BUSY). TW_ERR_BUSY may also come after TW_STARTED: Redis answers
+ * others, but could not answer this call in its time.
  *
  * Whose thread   With a queue, `done` is called by the thread that calls tw_queue_run(). Without a
  *                queue, in a host-driven engine, it is called inside tw_turn(), and inside
@@ -2031,7 +2046,8 @@ TW_API tw_status tw_queue_close(tw_queue *queue);
  *  families a lock for some nanoseconds, a copy of the request, and a system call if the other
  *  thread sleeps.
  *  Returns TW_STARTED, or the result as described above, or
- *    TW_ERR_BUSY     calls_max calls are under way; nothing was done
+ *    TW_ERR_BUSY     calls_max calls are under way, or more than Redis answers in their time (also
+ *                    after TW_STARTED); nothing was done
  *    TW_ERR_OPTIONS  `done` is NULL; nothing was done
  *  tw_lock_release_async(), tw_hold_release_async() and tw_reserve_cancel_async() accept NULL for
  *  the request. They are then sent without a result. If they cannot be sent, they return

@@ -107,7 +107,7 @@ def check_command(text: str, verbs: set, benches: set, subcommands: set) -> str:
 
 def check_commands(page: Page) -> list:
     verbs = words_in("dev", r"^command_([a-z]+)\(\)") | {"clean", "help"}
-    benches = words_in("bench/main.cc", r'\{"([a-z]+)"') | {"all", "instructions", "nginx", "rivals"}
+    benches = words_in("bench/main.cc", r'\{"([a-z]+)"') | {"all", "instructions", "crowds", "nginx", "rivals"}
     subcommands = words_in("tools/main.c", r'\{"([a-z-]+)", \w+_main\}')
     wrong = []
     for number, line in page.text:

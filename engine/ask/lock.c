@@ -74,7 +74,7 @@ static tw_status finish(struct twi_operation *operation, tw_request *call) {
     return conclude((const struct asking *)operation);
 }
 
-static const struct twi_operation_kind token_kind = {.send = ask, .finish = finish};
+static const struct twi_operation_kind token_kind = {.send = ask, .finish = finish, .settles = true};
 
 /* If it returns NULL, *status is the reason. */
 static struct asking *make(tw_family *family, const struct twi_operation_kind *kind, tw_request *call,

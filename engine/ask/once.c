@@ -130,10 +130,10 @@ static tw_status conclude_once(const struct asking *asking, bool *first) {
         if (twi_redis_call_falls_back_here(family)) (void)tw_get(family, asking->key, NULL);
         return TW_OK;
     }
-    bool refuses = result->outcome == TWI_REQUEST_BUSY && !twi_load_relaxed(&family->policy.busy_is_outage);
+    bool refuses = twi_result_why(result) == TWI_REQUEST_BUSY && !twi_load_relaxed(&family->policy.busy_is_outage);
     if (refuses || twi_load_acquire(&family->engine->life.stopped))
         return twi_redis_call_refuse(family->engine, result->outcome);
-    return once_without_redis(family, asking->key, result->outcome, first);
+    return once_without_redis(family, asking->key, twi_result_why(result), first);
 }
 
 static tw_status conclude_cancel(const struct asking *asking) {
@@ -154,7 +154,7 @@ static tw_status finish_cancel(struct twi_operation *operation, tw_request *call
     return conclude_cancel((const struct asking *)operation);
 }
 
-static const struct twi_operation_kind cancel_kind = {.send = ask, .finish = finish_cancel};
+static const struct twi_operation_kind cancel_kind = {.send = ask, .finish = finish_cancel, .settles = true};
 
 /* If it returns NULL, *status is the reason. */
 static struct asking *make(tw_family *family, const struct twi_operation_kind *kind, tw_key key, tw_request *call,

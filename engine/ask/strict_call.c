@@ -48,11 +48,13 @@ static tw_status conclude(const struct twi_operation *operation, int64_t *taken,
         twi_redis_call_answered(request->family);
         return kind->conclude(request, result, verdict);
     }
-    if (twi_load_acquire(&engine->life.stopped) || refuses_when_busy(request, result->outcome)) {
+    enum twi_request_outcome why = twi_result_why(result);
+    if (twi_load_acquire(&engine->life.stopped) || refuses_when_busy(request, why)) {
+        if (why == TWI_REQUEST_BUSY) verdict->cause = TW_CAUSE_BUSY; /* also of a call whose outcome is unknown */
         tw_status status = twi_redis_call_refuse(engine, result->outcome);
         return twi_limit_stats_answered(request->family, request->n, status, verdict);
     }
-    return kind->fall_back(request, result->outcome, taken, verdict);
+    return kind->fall_back(request, why, taken, verdict);
 }
 
 tw_status twi_strict_finish(struct twi_operation *operation, tw_request *call) {

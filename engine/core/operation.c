@@ -146,7 +146,8 @@ static void clear(struct twi_operation *operation) {
 }
 
 tw_status twi_operation_refuse_busy(const tw_engine *engine) {
-    return twi_refuse_with(TW_ERR_BUSY, "calls_max: %u calls are under way", engine->options.calls_max);
+    return twi_refuse_with(TW_ERR_BUSY, "calls_max: %u calls are under way, or more than Redis answers in their time",
+                           engine->options.calls_max);
 }
 
 struct twi_operation *twi_operation_make(tw_engine *engine, const struct twi_operation_kind *kind, tw_family *family,
@@ -223,7 +224,7 @@ void twi_operation_give_up(struct twi_operation *operation) {
 
 void twi_result_read(struct twi_result *result, const struct twi_answer *answer) {
     twi_check(answer->value_count <= TWI_SCRIPT_VALUES_MAX);
-    *result = (struct twi_result){.outcome = answer->outcome};
+    *result = (struct twi_result){.outcome = answer->outcome, .is_crowd = answer->is_crowd};
     if (answer->outcome != TWI_REQUEST_DONE) return;
     result->count = (uint32_t)answer->value_count;
     for (uint32_t i = 0; i < answer->value_count; i++) {
@@ -233,6 +234,11 @@ void twi_result_read(struct twi_result *result, const struct twi_answer *answer)
     }
     if (answer->value_count != 0 && answer->values[0].size < sizeof result->word)
         memcpy(result->word, answer->values[0].text, answer->values[0].size);
+}
+
+enum twi_request_outcome twi_result_why(const struct twi_result *result) {
+    twi_check(!result->is_crowd || result->outcome == TWI_REQUEST_UNKNOWN);
+    return result->is_crowd ? TWI_REQUEST_BUSY : result->outcome;
 }
 
 bool twi_result_is(const struct twi_result *result, const char *word) {

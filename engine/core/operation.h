@@ -34,6 +34,7 @@ struct twi_operations {
 /* The result of a request, apart from its long text. */
 struct twi_result {
     enum twi_request_outcome outcome;
+    bool is_crowd;                          /* as in struct twi_answer */
     uint32_t count;                         /* values */
     uint32_t are_numbers;                   /* bit i is set if value i is a number */
     char word[16];                          /* the first value */
@@ -65,6 +66,9 @@ struct twi_operation_kind {
     /* `finish` can decide without Redis. So the family's on_busy is asked when calls_max calls are under way. A call
      * that it lets begin then has the outcome BUSY from the start, and is not sent. */
     bool may_be_unsent;
+    /* It ends what an earlier call has taken. Where more calls wait than Redis answers, it goes before those that
+     * take. */
+    bool settles;
     /* Where on_busy lets calls begin, its caller begins another kind of call instead, which is counted as busy. */
     bool gives_way;
 };
@@ -171,6 +175,8 @@ void twi_operations_remove(struct twi_operation *operation);
 
 void twi_result_read(struct twi_result *result, const struct twi_answer *answer);
 bool twi_result_is(const struct twi_result *result, const char *word); /* its first value */
+/* What decides in Redis's place: BUSY also for an UNKNOWN that is no outage. */
+enum twi_request_outcome twi_result_why(const struct twi_result *result);
 /* Value i, or 0 if it is no number. */
 int64_t twi_result_number(const struct twi_result *result, size_t i);
 

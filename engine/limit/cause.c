@@ -45,7 +45,9 @@ void twi_verdict_refuse(tw_verdict *verdict, const tw_engine *engine, tw_status 
     case TW_ERR_MEMORY: twi_verdict_deny_unknown(verdict, engine, TW_CAUSE_FULL); return;
     case TW_ERR_BUSY: twi_verdict_deny_unknown(verdict, engine, TW_CAUSE_BUSY); return;
     case TW_ERR_REDIS:
-    case TW_ERR_TIMEOUT: twi_verdict_deny_unknown(verdict, engine, TW_CAUSE_OUTAGE); return;
+    case TW_ERR_TIMEOUT:
+        twi_verdict_deny_unknown(verdict, engine, verdict->cause == TW_CAUSE_BUSY ? TW_CAUSE_BUSY : TW_CAUSE_OUTAGE);
+        return;
     default: return;
     }
 }

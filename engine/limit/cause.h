@@ -17,7 +17,8 @@ extern const char *const twi_cause_words[TWI_CAUSES];
 void twi_verdict_deny(tw_verdict *verdict, uint32_t cause, int64_t retry_ms);
 /* The same for TW_CAUSE_OUTAGE, TW_CAUSE_BUSY or TW_CAUSE_FULL: nobody knows when the call would be admitted. */
 void twi_verdict_deny_unknown(tw_verdict *verdict, const tw_engine *engine, uint32_t cause);
-/* The call ended with that error. If the error has a cause, the verdict gets it; a wrong call has none. */
+/* The call ended with that error. If the error has a cause, the verdict gets it; a wrong call has none. A call whose
+ * outcome is unknown keeps TW_CAUSE_BUSY, if its caller has noted that. */
 void twi_verdict_refuse(tw_verdict *verdict, const tw_engine *engine, tw_status status);
 /* The call is admitted, whatever the limit says. */
 void twi_verdict_admit(tw_verdict *verdict);

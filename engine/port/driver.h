@@ -70,7 +70,8 @@ enum twi_request_outcome {
     TWI_REQUEST_REFUSED, /* Redis refused the request, so it was not executed */
     TWI_REQUEST_UNKNOWN, /* perhaps executed */
     TWI_REQUEST_UNSENT,  /* the request could not be sent, so it was not executed */
-    TWI_REQUEST_BUSY     /* calls_max requests were under way, so the request was not executed. This is not an outage */
+    TWI_REQUEST_BUSY     /* calls_max requests were under way, or more than Redis answers in time, so the request was
+                            not executed. This is not an outage */
 };
 
 /* One element of a reply. */
@@ -86,6 +87,7 @@ struct twi_script_value {
  * it copies the struct. Only TWI_REQUEST_DONE has values and a long text. */
 struct twi_answer {
     enum twi_request_outcome outcome;
+    bool is_crowd; /* UNKNOWN: Redis answers others, so this is no outage either */
     struct twi_script_value values[TWI_SCRIPT_VALUES_MAX]; /* the values, without the number of the call */
     size_t value_count;
     char *long_text; /* not terminated; NULL means that there is none. answered() may keep the text. Then it sets
@@ -111,6 +113,8 @@ struct twi_request {
      * cancellation returns all units that the script has charged for this call, exactly once. A late copy of the
      * request then has no effect. */
     bool numbered;
+    /* It ends what an earlier request has taken, so it goes before those that take. */
+    bool settles;
     /* Requests the last text of the reply, which may be too long for `values`. */
     bool wants_long;
 };

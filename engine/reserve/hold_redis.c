@@ -97,7 +97,7 @@ static tw_status finish_give(struct twi_operation *operation, tw_request *call) 
     return TW_OK;
 }
 
-static const struct twi_operation_kind give_kind = {.send = ask_give, .finish = finish_give};
+static const struct twi_operation_kind give_kind = {.send = ask_give, .finish = finish_give, .settles = true};
 
 /* If it returns NULL, *status is the reason. */
 static struct giving *make_give(tw_family *family, tw_key key, tw_request *call, tw_status *status) {
@@ -147,9 +147,9 @@ static tw_status read_result(const struct taking *taking, tw_verdict *verdict) {
     const struct twi_result *result = &taking->operation.result;
     tw_family *family = taking->operation.family;
     tw_engine *engine = family->engine;
-    if (is_refused(family, result->outcome)) return twi_redis_call_refuse(engine, result->outcome);
+    if (is_refused(family, twi_result_why(result))) return twi_redis_call_refuse(engine, result->outcome);
     if (result->outcome != TWI_REQUEST_DONE)
-        return hold_without(family, taking->key, taking->limit, taking->member, result->outcome, verdict);
+        return hold_without(family, taking->key, taking->limit, taking->member, twi_result_why(result), verdict);
     bool admitted = twi_result_is(result, "OK");
     twi_redis_call_answered(family);
     if (!admitted && !twi_result_is(result, "DENIED")) return twi_redis_call_refuse(engine, result->outcome);

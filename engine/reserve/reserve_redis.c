@@ -278,7 +278,7 @@ static tw_status finish_settling(struct twi_operation *operation, tw_request *ca
 }
 
 static const struct twi_operation_kind settle_kind = {
-    .send = ask_where, .reply = read_where, .finish = finish_settling};
+    .send = ask_where, .reply = read_where, .finish = finish_settling, .settles = true};
 
 /* If it returns NULL, *status is the reason. */
 static struct settling *make_settling(tw_engine *engine, const struct twi_token *token, const char *what,

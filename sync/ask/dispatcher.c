@@ -179,6 +179,21 @@ static void note_late(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     for (uint32_t i = 0; i < dispatcher->link_count; i++) twi_link_excuse(dispatcher->links[i], now_ms - due_ms);
 }
 
+/* In a cluster one master whose calls wait leaves half of the lanes to the others. */
+static bool holds_too_many(const struct twi_dispatcher *dispatcher, const struct twi_link *link) {
+    return dispatcher->directory != NULL && link != NULL && link->waiting.count > dispatcher->lanes.most / 2;
+}
+
+/* A call has come for a master that holds too many. */
+static void turn_away(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
+    bool serves = twi_link_serves(lane->link, &lane->caller, now_ms);
+    twi_way_leave(dispatcher, lane);
+    if (serves)
+        twi_verdict_crowded(dispatcher, lane);
+    else
+        twi_verdict_away(dispatcher, lane);
+}
+
 /* Returns true if there was some. */
 static bool take_arrived(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     struct twi_lane_list arrived;
@@ -190,7 +205,10 @@ static bool take_arrived(struct twi_dispatcher *dispatcher, int64_t now_ms) {
         twi_check(lane->state == TWI_LANE_QUEUED && lane->tries.is_new && lane->link == NULL);
         lane->caller.deadline_ms -= dispatcher->late.before_ms;
         twi_lanes_time(&dispatcher->lanes, lane);
-        if (!twi_way_find(dispatcher, lane, now_ms)) twi_verdict_away(dispatcher, lane);
+        if (!twi_way_find(dispatcher, lane, now_ms))
+            twi_verdict_away(dispatcher, lane);
+        else if (holds_too_many(dispatcher, lane->link))
+            turn_away(dispatcher, lane, now_ms);
     }
     return is_any;
 }
@@ -238,8 +256,6 @@ static void expire(struct twi_dispatcher *dispatcher, int64_t now_ms) {
         bool is_over = lane->caller.deadline_ms <= own_ms;
         twi_check(lane->caller.at == 0);
         if (!is_over && !is_stopped) return;
-        bool is_counted = lane->state == TWI_LANE_QUEUED && lane->tries.perhaps; /* its last try, by loss.c */
-        TWI_ASK_COUNT(dispatcher, ask_timeouts, is_over && !is_counted);
         twi_verdict_expired(dispatcher, lane, now_ms);
     }
 }
@@ -274,9 +290,21 @@ static void put(struct twi_dispatcher *dispatcher, struct twi_link *link, struct
     if (!is_cancel) lane->state = TWI_LANE_SENT;
     TWI_ASK_COUNT(dispatcher, asked_again, is_again);
     twi_link_put(link, lane, link->out.size - before, now_ms);
+    lane->tries.mark = (struct twi_window_mark){.sent_ms = now_ms - dispatcher->late.all_ms, .place = link->sent.count};
 }
 
-/* Bytes that are not handed over are certainly unsent, so hand over only as many as the link sends soon. */
+/* The call would be answered after its caller's time. Where nothing is under way, a call shows whether that is still
+ * so. A call that has been there once may have the script's text with it, for which others wait. One that ends what
+ * another has taken has its effect also when it comes late. */
+static bool is_too_late(const struct twi_dispatcher *dispatcher, const struct twi_link *link,
+                        const struct twi_lane *lane, int64_t now_ms) {
+    bool is_new = lane->state == TWI_LANE_QUEUED && !twi_lane_goes_first(lane);
+    int64_t left_ms = lane->caller.deadline_ms - (now_ms - dispatcher->late.all_ms);
+    return is_new && link->sent.first != NULL && !twi_window_suffices(&link->window, left_ms);
+}
+
+/* Bytes that are not handed over are certainly unsent, so hand over only as many as the link sends soon, and only as
+ * many calls as are answered soon. */
 static void fill(struct twi_dispatcher *dispatcher, struct twi_link *link, int64_t now_ms) {
     if (link->phase != TWI_LINK_UP) return;
     twi_check(link->ended == TWI_LINK_LIVES && link->out_at <= link->out.size);
@@ -284,14 +312,17 @@ static void fill(struct twi_dispatcher *dispatcher, struct twi_link *link, int64
         twi_bytes_drop_front(&link->out, link->out_at);
         link->out_at = 0;
     }
-    while (link->waiting.first != NULL && link->out.size - link->out_at < TWI_LINK_OUT_MAX) {
+    while (link->waiting.first != NULL && twi_link_has_room(link)) {
         struct twi_lane *lane = link->waiting.first;
         twi_lane_list_remove(&link->waiting, lane);
         if (twi_verdict_is_needless(lane))
             twi_verdict_drop(dispatcher, lane);
+        else if (is_too_late(dispatcher, link, lane, now_ms))
+            twi_verdict_crowded(dispatcher, lane);
         else
             put(dispatcher, link, lane, now_ms);
     }
+    link->window.is_full = link->waiting.first != NULL && link->sent.count >= link->window.calls;
 }
 
 static void send_all(struct twi_dispatcher *dispatcher, int64_t now_ms) {
@@ -304,6 +335,20 @@ static void send_all(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     }
 }
 
+/* The least window of the links that are up, and what waits at all of them. */
+static void publish_figures(struct twi_dispatcher *dispatcher) {
+    int64_t window = 0, unsent = 0;
+    for (uint32_t i = 0; i < dispatcher->link_count; i++) {
+        const struct twi_link *link = dispatcher->links[i];
+        unsent += link->waiting.count;
+        if (link->phase == TWI_LINK_UP && (window == 0 || link->window.calls < window)) window = link->window.calls;
+    }
+    TWI_ASK_COUNT(dispatcher, ask_window, window - dispatcher->told.window);
+    TWI_ASK_COUNT(dispatcher, ask_unsent, unsent - dispatcher->told.unsent);
+    dispatcher->told.window = window;
+    dispatcher->told.unsent = unsent;
+}
+
 static void publish(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     int64_t wake_ms = dispatcher->has_more ? now_ms : twi_way_wake_ms(dispatcher);
     const struct twi_lane *first = twi_lanes_first(&dispatcher->lanes);
@@ -314,6 +359,7 @@ static void publish(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     int64_t closed_until_ms = is_one ? twi_link_closed_until_ms(dispatcher->links[0]) : 0;
     twi_store_relaxed(&dispatcher->closed_until_ms, closed_until_ms);
     twi_store_relaxed(&dispatcher->wake_ms, wake_ms);
+    publish_figures(dispatcher);
 }
 
 void twi_dispatcher_step(struct twi_dispatcher *dispatcher) {

@@ -40,6 +40,9 @@ struct twi_dispatcher {
     uint32_t unsettled;  /* lanes that are UNSETTLED or CANCELLING */
     int64_t rerouted_ms; /* in a cluster: when calls at links that are down were routed last */
     struct twi_dispatcher_late late;
+    struct {
+        int64_t window, unsent;
+    } told;                   /* in tw_stats */
     struct twi_answer answer; /* under construction */
     _Atomic int64_t wake_ms;
     _Atomic int64_t closed_until_ms; /* with one Redis: no call passes before that time (a hint); 0 if calls may pass */

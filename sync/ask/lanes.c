@@ -27,10 +27,22 @@ void twi_lane_list_add(struct twi_lane_list *list, struct twi_lane *lane) {
     list->count++;
 }
 
+void twi_lane_list_add_first(struct twi_lane_list *list, struct twi_lane *lane) {
+    twi_check(list->last_first == NULL || list->first != NULL);
+    struct twi_lane *before = list->last_first, *next = before != NULL ? before->next : list->first;
+    lane->before = before;
+    lane->next = next;
+    *(before != NULL ? &before->next : &list->first) = lane;
+    *(next != NULL ? &next->before : &list->last) = lane;
+    list->last_first = lane;
+    list->count++;
+}
+
 void twi_lane_list_remove(struct twi_lane_list *list, struct twi_lane *lane) {
     twi_check(list->count != 0);
     twi_check((lane->before != NULL ? lane->before->next : list->first) == lane);
     twi_check((lane->next != NULL ? lane->next->before : list->last) == lane);
+    if (list->last_first == lane) list->last_first = lane->before;
     if (lane->before != NULL)
         lane->before->next = lane->next;
     else
@@ -51,6 +63,7 @@ void twi_lane_list_put_before(struct twi_lane_list *list, struct twi_lane_list *
         list->first->before = front->last;
     else
         list->last = front->last;
+    if (list->last_first == NULL) list->last_first = front->last;
     list->first = front->first;
     list->count += front->count;
     *front = (struct twi_lane_list){0};
@@ -227,15 +240,17 @@ static void prepare(struct twi_lanes *lanes, struct twi_lane *lane, const struct
     twi_check(request->answered != NULL && identity->number != 0);
     twi_call_write(&lane->text, request, identity->who, identity->number, identity->nonce);
     lane->state = TWI_LANE_QUEUED;
-    lane->tries = (struct twi_lane_tries){.numbered = request->numbered, .is_new = true};
+    lane->tries = (struct twi_lane_tries){.numbered = request->numbered, .settles = request->settles, .is_new = true};
     lane->detour = (struct twi_detour){0};
     lane->link = NULL;
     uint64_t number = identity->number << INDEX_BITS | lane->index;
+    int64_t began_ms = twi_port_mono_ms(lanes->engine);
     lane->caller = (struct twi_lane_caller){.answered = request->answered,
                                             .ctx = request->ctx,
                                             .number = number,
-                                            .began_ms = twi_port_mono_ms(lanes->engine),
+                                            .began_ms = began_ms,
                                             .deadline_ms = request->deadline_ms,
+                                            .time_ms = request->deadline_ms - began_ms,
                                             .at = TWI_LANES_MAX};
     /* The driver sees it through the list; ask_forget() has the number from here. */
     twi_store_relaxed(&lane->heard, number);

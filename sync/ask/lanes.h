@@ -16,6 +16,7 @@
 #include "engine/base/atomic.h"
 #include "engine/port/driver.h"
 #include "sync/ask/call_text.h"
+#include "sync/ask/window.h"
 #include "sync/wire/redirect.h"
 
 #include <pthread.h>
@@ -35,21 +36,24 @@ struct twi_lane_caller {
     void *ctx;
     uint64_t number;               /* that ask() answers */
     int64_t began_ms, deadline_ms; /* the deadline by the dispatcher's own time (dispatcher.c) */
+    int64_t time_ms;               /* from the one to the other */
     uint32_t at;                   /* in the heap of deadlines; TWI_LANES_MAX means not in it */
 };
 
 /* Which parts of the call have gone out. */
 struct twi_lane_tries {
-    uint64_t end_at;            /* the end of the last copy, as a position in the bytes of its link */
-    bool perhaps;               /* a copy before it may have been executed */
-    bool whole;                 /* the script's text was sent with it */
-    bool asking;                /* it is or was sent after ASKING */
-    bool asked;                 /* ASKING was answered */
-    bool numbered;              /* a cancel must be sent, because units may have been charged for nobody */
-    bool unknown;               /* its caller was answered UNKNOWN */
-    bool is_new;                /* nobody tried to send it */
-    uint8_t renamed;            /* how often */
-    int64_t pause_ms, again_ms; /* the latest pause before another try, and when it ends */
+    uint64_t end_at;             /* the end of the last copy, as a position in the bytes of its link */
+    struct twi_window_mark mark; /* of the last copy */
+    bool perhaps;                /* a copy before it may have been executed */
+    bool whole;                  /* the script's text was sent with it */
+    bool asking;                 /* it is or was sent after ASKING */
+    bool asked;                  /* ASKING was answered */
+    bool numbered;               /* a cancel must be sent, because units may have been charged for nobody */
+    bool settles;                /* it ends what another call has taken */
+    bool unknown;                /* its caller was answered UNKNOWN */
+    bool is_new;                 /* nobody tried to send it */
+    uint8_t renamed;             /* how often */
+    int64_t pause_ms, again_ms;  /* the latest pause before another try, and when it ends */
 };
 
 struct twi_lane {
@@ -65,13 +69,21 @@ struct twi_lane {
     struct twi_lane *next, *before; /* of the list that it is in */
 };
 
+/* It was sent before, or ends what another call has taken. */
+static inline bool twi_lane_goes_first(const struct twi_lane *lane) {
+    return lane->tries.mark.place != 0 || lane->tries.settles;
+}
+
 struct twi_lane_list {
     struct twi_lane *first, *last;
+    struct twi_lane *last_first; /* the last of the lanes that go first; NULL means that there is none */
     uint32_t count;
 };
 void twi_lane_list_add(struct twi_lane_list *list, struct twi_lane *lane);
+/* Puts a lane that goes first in front of those that do not, and behind the others like it. */
+void twi_lane_list_add_first(struct twi_lane_list *list, struct twi_lane *lane);
 void twi_lane_list_remove(struct twi_lane_list *list, struct twi_lane *lane);
-/* Puts the lanes of `front` before those of `list`, and empties `front`. */
+/* Puts the lanes of `front`, which go first, in front of those of `list`, and empties `front`. */
 void twi_lane_list_put_before(struct twi_lane_list *list, struct twi_lane_list *front);
 
 struct twi_lanes {

@@ -17,6 +17,11 @@ static const struct twi_wire_limits reply_limits = {.bytes_max = 2u << 20, .node
 #define DIAL_LOOK_MS 100 /* returns true if the next address must be tried */
 #define PAUSE_MS 5       /* the pause before a link is made again; it doubles */
 #define PAUSE_MAX_MS 100
+#define SILENCE_MS 100       /* a shorter silence is none */
+#define TIGHT_MS 75          /* a call, or redis_timeout_ms, with less than that ... */
+#define TIGHT_SILENCE_MS 300 /* ... needs such a silence, because a busy machine makes shorter ones */
+#define BEGIN_MS 750         /* for so long nothing is known of a server that has not answered a call yet */
+#define MADE_MS 2000         /* the least time for dialling, the greeting, the first answer, and the text of a script */
 
 static int64_t earlier(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -27,8 +32,30 @@ static int64_t timeout_ms(const struct twi_link *link) {
     return twi_port_timeout_ms(link->rules->engine);
 }
 
+static int64_t later(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
 static int64_t made_within_ms(const struct twi_link *link) {
-    return DIAL_TIMES * timeout_ms(link);
+    return later(DIAL_TIMES * timeout_ms(link), MADE_MS);
+}
+
+/* The text of a script is on its way, for which a thin way needs a while. */
+static bool is_loading(const struct twi_link *link) {
+    return memchr(link->loading, true, sizeof link->loading) != NULL;
+}
+
+/* Nothing is known of the server: it has not answered a call yet, or gets a text, and no try has failed. */
+static bool is_beginning(const struct twi_link *link) {
+    bool has_failed = link->pause_ms != PAUSE_MS || link->breaker.state != TWI_BREAKER_CLOSED;
+    return !has_failed && (link->phase != TWI_LINK_UP || link->window.least_ms < 0 || is_loading(link));
+}
+
+/* After such a silence a link is left. */
+static int64_t silence_ms(const struct twi_link *link) {
+    int64_t limit_ms = timeout_ms(link);
+    if (is_beginning(link) || is_loading(link)) return later(limit_ms, MADE_MS);
+    return later(limit_ms, limit_ms < TIGHT_MS ? TIGHT_SILENCE_MS : SILENCE_MS);
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
@@ -122,6 +149,7 @@ static void greet(struct twi_link *link, int64_t now_ms) {
     link->deadline_ms = now_ms + made_within_ms(link);
     link->put_total = link->sent_total = 0;
     link->greeting = (struct twi_link_greeting){.left = 1, .roles = may_move(link)};
+    twi_window_begin(&link->window);
     link->reader = twi_reader_create(&reply_limits);
     if (link->reader == NULL || !put_auth(link)) {
         end_unmade(link, link->reader != NULL ? "no password" : "no memory");
@@ -250,7 +278,7 @@ static bool receive(struct twi_link *link, size_t *room, int64_t now_ms) {
     if (got <= 0 || (size_t)got > most) return false;
     *room -= (size_t)got;
     link->has_heard = true;
-    link->heard_ms = now_ms;
+    link->heard_ms = link->byte_ms = now_ms;
     if (!twi_reader_feed(link->reader, chunk, (size_t)got)) end_up(link, "an answer too long");
     return link->phase != TWI_LINK_DOWN;
 }
@@ -315,7 +343,7 @@ void twi_link_send(struct twi_link *link, int64_t now_ms) {
 
 void twi_link_look(struct twi_link *link, int64_t now_ms) {
     bool is_made = link->phase == TWI_LINK_UP, is_begun = link->phase >= TWI_LINK_DIALLING;
-    if (is_made && link->sent.first != NULL && now_ms - link->heard_ms >= timeout_ms(link))
+    if (is_made && link->sent.first != NULL && now_ms - link->heard_ms >= silence_ms(link))
         twi_link_end(link, TWI_LINK_SILENT, "no answer in time");
     else if (!is_made && is_begun && now_ms >= link->deadline_ms)
         end_unmade(link, link->phase == TWI_LINK_DIALLING ? "connect: no answer in time" : "no answer in time");
@@ -324,7 +352,9 @@ void twi_link_look(struct twi_link *link, int64_t now_ms) {
 void twi_link_excuse(struct twi_link *link, int64_t late_ms) {
     twi_check(late_ms >= 0);
     link->heard_ms += late_ms;
+    link->byte_ms += late_ms;
     link->deadline_ms += late_ms;
+    if (link->failing_since_ms != 0) link->failing_since_ms += late_ms;
 }
 
 static uint64_t random_of(const struct twi_link *link) {
@@ -360,6 +390,24 @@ void twi_link_answered(struct twi_link *link) {
     link->pause_ms = PAUSE_MS;
 }
 
+bool twi_link_serves(const struct twi_link *link, const struct twi_lane_caller *caller, int64_t now_ms) {
+    if (link->breaker.state != TWI_BREAKER_CLOSED) return false;
+    if (link->phase != TWI_LINK_UP) {
+        bool has_begun = link->failing_since_ms != 0;
+        return is_beginning(link) && (!has_begun || now_ms - link->failing_since_ms < BEGIN_MS);
+    }
+    int64_t limit_ms = timeout_ms(link), silent_ms = link->sent.first != NULL ? now_ms - link->heard_ms : 0;
+    if (is_beginning(link)) return silent_ms < BEGIN_MS;
+    if (caller->time_ms < TIGHT_MS) return silent_ms < later(TIGHT_SILENCE_MS, limit_ms / 2);
+    bool has_heard = link->byte_ms >= caller->began_ms;
+    return silent_ms < (has_heard ? later(SILENCE_MS, limit_ms / 2) : earlier(limit_ms, caller->time_ms) / 2);
+}
+
+bool twi_link_has_room(const struct twi_link *link) {
+    return link->phase == TWI_LINK_UP && link->sent.count < link->window.calls &&
+           link->out.size - link->out_at < TWI_LINK_OUT_MAX;
+}
+
 /* Returns true if a caller waits for one of these calls. The other calls are cancels, or will be. */
 static bool has_caller(const struct twi_lane_list *list) {
     for (const struct twi_lane *lane = list->first; lane != NULL; lane = lane->next)
@@ -381,7 +429,7 @@ int64_t twi_link_wake_ms(const struct twi_link *link, int64_t now_ms) {
     case TWI_LINK_LOCATING: return link->again_ms;
     case TWI_LINK_DIALLING: return earlier(link->deadline_ms, now_ms + DIAL_LOOK_MS);
     case TWI_LINK_GREETING: return link->deadline_ms;
-    case TWI_LINK_UP: return link->sent.first != NULL ? link->heard_ms + timeout_ms(link) : INT64_MAX;
+    case TWI_LINK_UP: return link->sent.first != NULL ? link->heard_ms + silence_ms(link) : INT64_MAX;
     }
     return INT64_MAX;
 }

@@ -5,10 +5,12 @@
  * server, and a large batch fills it for milliseconds. Its breaker says when calls leave the server alone:
  *   - a link that is cut, or cannot be made, is made again after a pause; only when that has gone on for
  *     redis_timeout_ms the breaker opens
- *   - the breaker opens at once if a link was silent for redis_timeout_ms while a reply was due; and, for longer, if
- *     the login was refused
+ *   - the breaker opens at once if a link was silent for redis_timeout_ms while a reply was due, and at least for 100
+ *     ms (300, if calls have less than 75), or for 2 s before its first answer and while the text of a script is on its
+ *     way; and, for longer, if the login was refused
  *   - the first reply to a call closes it
- * Dialling and greeting have ten times redis_timeout_ms each. No time of a caller ends a link.
+ * Dialling and greeting have ten times redis_timeout_ms each, and at least 2 s. No time of a caller ends a link. How
+ * many calls may be under way on it says its window (window.h).
  * No call is sent to a replica. Its data may be old, and if it accepts writes they are lost. The greeting drops a
  * connection to a replica. A server that becomes a replica later replies READONLY (the scripts do that). In a cluster a
  * replica is not dropped. Its MOVED reply names the master.
@@ -66,10 +68,12 @@ struct twi_link {
     struct twi_link_greeting greeting;
     int64_t deadline_ms; /* of dialling or greeting */
     int64_t heard_ms;    /* the last byte, or since when a reply is due */
+    int64_t byte_ms;     /* the last byte */
     struct twi_breaker breaker;
     int64_t failing_since_ms; /* 0 means that it is not */
     int64_t pause_ms, again_ms;
     struct twi_lane_list waiting, sent;
+    struct twi_window window;  /* of calls in `sent` */
     bool loading[TWI_SCRIPTS]; /* the script's text is on its way */
     int64_t used_ms;           /* when a call went there last */
     bool has_heard;            /* in this step */
@@ -96,6 +100,11 @@ void twi_link_send(struct twi_link *link, int64_t now_ms);
 void twi_link_end(struct twi_link *link, enum twi_link_end ended, const char *why);
 void twi_link_failed(struct twi_link *link, int64_t now_ms); /* `ended` is handled */
 void twi_link_answered(struct twi_link *link);               /* a call */
+/* Judges a call whose time is over, when all that has come is read. Returns true if its server answers, and only has
+ * more calls than it answers in their time, or if nothing is known of the server yet. False means an outage. */
+bool twi_link_serves(const struct twi_link *link, const struct twi_lane_caller *caller, int64_t now_ms);
+/* Returns true if another call may be sent. */
+bool twi_link_has_room(const struct twi_link *link);
 /* Returns until when no new call may be sent there; 0 means that calls may be sent. While the breaker is not closed
  * one call at a time tries. */
 int64_t twi_link_closed_until_ms(const struct twi_link *link);

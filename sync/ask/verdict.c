@@ -27,6 +27,7 @@ static void tell(struct twi_dispatcher *dispatcher, const struct twi_lane_caller
                  enum twi_request_outcome outcome) {
     struct twi_answer *answer = &dispatcher->answer;
     if (outcome != TWI_REQUEST_DONE) answer->value_count = 0;
+    if (outcome != TWI_REQUEST_UNKNOWN) answer->is_crowd = false;
     twi_check(answer->value_count <= TWI_SCRIPT_VALUES_MAX);
     answer->outcome = outcome;
     if (caller->answered != NULL) {
@@ -36,6 +37,7 @@ static void tell(struct twi_dispatcher *dispatcher, const struct twi_lane_caller
     }
     free(answer->long_text);
     answer->long_text = NULL;
+    answer->is_crowd = false;
 }
 
 /* The lane is in no list. */
@@ -106,8 +108,20 @@ void twi_verdict_drop(struct twi_dispatcher *dispatcher, struct twi_lane *lane) 
     finish(dispatcher, lane, TWI_REQUEST_UNSENT);
 }
 
+void twi_verdict_crowded(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
+    twi_check(lane->state == TWI_LANE_QUEUED && !lane->tries.perhaps);
+    TWI_ASK_COUNT(dispatcher, ask_busy, 1);
+    finish(dispatcher, lane, TWI_REQUEST_BUSY);
+}
+
 void twi_verdict_expired(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
     twi_check(lane->state == TWI_LANE_SENT || lane->state == TWI_LANE_QUEUED);
+    bool is_over = lane->caller.deadline_ms <= now_ms - dispatcher->late.all_ms;
+    bool is_crowd = is_over && lane->link != NULL && !twi_load_relaxed(&dispatcher->stopped) &&
+                    twi_link_serves(lane->link, &lane->caller, now_ms);
+    bool is_counted = lane->state == TWI_LANE_QUEUED && (lane->tries.perhaps || is_crowd); /* by loss.c, or as busy */
+    TWI_ASK_COUNT(dispatcher, ask_timeouts, is_over && !is_counted);
+    dispatcher->answer.is_crowd = is_crowd;
     if (lane->state == TWI_LANE_SENT) { /* its reply is still due at the link */
         struct twi_lane_caller caller = claim(dispatcher, lane);
         lane->tries.unknown = caller.answered != NULL;
@@ -119,6 +133,8 @@ void twi_verdict_expired(struct twi_dispatcher *dispatcher, struct twi_lane *lan
     twi_way_leave(dispatcher, lane);
     if (lane->tries.perhaps)
         leave_open(dispatcher, lane, now_ms);
+    else if (is_crowd)
+        twi_verdict_crowded(dispatcher, lane);
     else
         finish(dispatcher, lane, TWI_REQUEST_UNSENT);
 }
@@ -151,7 +167,7 @@ void twi_verdict_refuse_all(struct twi_dispatcher *dispatcher, struct twi_lane_l
         if (lane->state == TWI_LANE_QUEUED && !lane->tries.perhaps)
             finish(dispatcher, lane, TWI_REQUEST_REFUSED);
         else
-            twi_lane_list_add(&stay, lane);
+            twi_lane_list_add_first(&stay, lane);
     }
     *waiting = stay;
 }
@@ -323,6 +339,8 @@ void twi_verdict_heard(struct twi_dispatcher *dispatcher, struct twi_link *link,
         twi_link_end(link, TWI_LINK_CUT, "an answer to something else");
         return;
     }
+    twi_window_heard(&link->window, &lane->tries.mark, now_ms - dispatcher->late.all_ms,
+                     twi_port_timeout_ms(dispatcher->rules.engine));
     twi_lane_list_remove(&link->sent, lane);
     lane->link = NULL;
     if (lane->tries.whole) link->loading[lane->text.script] = false;

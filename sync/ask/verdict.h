@@ -13,6 +13,9 @@ void twi_verdict_heard(struct twi_dispatcher *dispatcher, struct twi_link *link,
                        size_t count, int64_t now_ms);
 /* The caller's time has ended, or the engine is being stopped. */
 void twi_verdict_expired(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms);
+/* The call cannot be answered in its caller's time, because many calls are before it. It was not sent, and is in no
+ * list. */
+void twi_verdict_crowded(struct twi_dispatcher *dispatcher, struct twi_lane *lane);
 /* The call was begun while its server is left alone. It is in no list. */
 void twi_verdict_away(struct twi_dispatcher *dispatcher, struct twi_lane *lane);
 /* The link of a call that was sent has ended. `is_out` is true if all bytes of the call had gone out. The lane is in no

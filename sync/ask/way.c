@@ -74,7 +74,7 @@ bool twi_way_join(struct twi_dispatcher *dispatcher, struct twi_lane *lane, stru
     if (lane->tries.is_new && now_ms < twi_link_closed_until_ms(link)) return false;
     lane->tries.is_new = false;
     lane->link = link;
-    twi_lane_list_add(&link->waiting, lane);
+    (twi_lane_goes_first(lane) ? twi_lane_list_add_first : twi_lane_list_add)(&link->waiting, lane);
     return true;
 }
 

@@ -24,6 +24,7 @@ struct piece {
 struct lane {
     int from, to;
     struct piece *first, **last;
+    int64_t busy_until_us; /* of its own line, if it has one */
 };
 
 struct pair {
@@ -35,6 +36,7 @@ struct thin_link {
     int listener, stop_fd;
     int64_t bytes_per_s, way_us;
     int64_t busy_until_us[2]; /* each direction, of all connections */
+    _Atomic bool is_apart;    /* each connection has a line of its own */
     pthread_t thread;
     struct pair *pairs[PAIRS_MAX];
     size_t count;
@@ -97,7 +99,7 @@ static bool take(struct thin_link *link, struct lane *lane, size_t way) {
             free(piece);
             return got < 0 && errno == EAGAIN;
         }
-        int64_t now_us = mono_us(), *busy_us = &link->busy_until_us[way];
+        int64_t now_us = mono_us(), *busy_us = link->is_apart ? &lane->busy_until_us : &link->busy_until_us[way];
         if (*busy_us < now_us) *busy_us = now_us;
         *busy_us += got * 1000000 / link->bytes_per_s;
         piece->size = (size_t)got;
@@ -171,6 +173,10 @@ struct thin_link *thin_link_start(const char *folder, const char *socket_path, i
     assert_int_equal(listen(link->listener, 64), 0);
     assert_int_equal(pthread_create(&link->thread, NULL, run, link), 0);
     return link;
+}
+
+void thin_link_apart(struct thin_link *link) {
+    link->is_apart = true;
 }
 
 void thin_link_stop(struct thin_link *link) {

@@ -11,6 +11,8 @@
 struct thin_link;
 
 struct thin_link *thin_link_start(const char *folder, const char *socket, int64_t bytes_per_s, int64_t way_ms);
+/* From now on each connection has a line of its own, with so many bytes a second. */
+void thin_link_apart(struct thin_link *link);
 void thin_link_stop(struct thin_link *link);
 const char *thin_link_url(const struct thin_link *link);
 

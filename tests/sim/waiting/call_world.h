@@ -26,6 +26,7 @@ struct way {
         int64_t at_ms;
     } pieces[4096];
     size_t first, count;
+    int64_t busy_us; /* until then a thin way carries what it has */
 };
 
 struct connection {
@@ -53,6 +54,7 @@ struct world {
     int64_t counts[KEYS];
     bool knows_script;
     int64_t way_ms, paused_until_ms;
+    int64_t bytes_per_s; /* of each way; 0: any number */
     uint32_t refuse_of_1000, lose_of_1000;
     int64_t texts, cancels, cancels_of_nothing, requests;
     bool is_away;    /* nobody accepts a connection */
@@ -60,15 +62,28 @@ struct world {
 };
 static struct world world;
 
-static inline void way_add(struct way *way, const char *data, size_t size, int64_t at_ms) {
+#define PIECE 128 /* a thin way brings so many bytes at a time */
+
+static inline void way_add_piece(struct way *way, const char *data, size_t size, int64_t at_ms) {
     if (way->bytes == NULL) way->bytes = malloc(BYTES);
     if (way->count == 4096 || way->size + size > BYTES) fail_msg("the model's way is full");
     memcpy(way->bytes + way->size, data, size);
+    if (world.bytes_per_s != 0) {
+        if (way->busy_us < world.now_ms * 1000) way->busy_us = world.now_ms * 1000;
+        way->busy_us += (int64_t)size * 1000000 / world.bytes_per_s;
+        at_ms += way->busy_us / 1000 - world.now_ms;
+    }
     way->size += size;
     if (way->count != 0 && way->pieces[(way->first + way->count - 1) % 4096].at_ms > at_ms)
         at_ms = way->pieces[(way->first + way->count - 1) % 4096].at_ms;
     way->pieces[(way->first + way->count++) % 4096].end = way->size;
     way->pieces[(way->first + way->count - 1) % 4096].at_ms = at_ms;
+}
+
+static inline void way_add(struct way *way, const char *data, size_t size, int64_t at_ms) {
+    size_t most = world.bytes_per_s != 0 ? PIECE : size;
+    for (size_t at = 0; at < size; at += most)
+        way_add_piece(way, data + at, size - at < most ? size - at : most, at_ms);
 }
 
 /* How many bytes have arrived. */
@@ -81,15 +96,19 @@ static inline size_t way_arrived(const struct way *way) {
 
 static inline void way_take(struct way *way, size_t size) {
     way->taken += size;
-    while (way->count != 0 && way->pieces[way->first].end <= way->taken) {
+    for (; way->count != 0 && way->pieces[way->first].end <= way->taken; way->count--)
         way->first = (way->first + 1) % 4096;
-        way->count--;
-    }
     if (way->taken == way->size) way->taken = way->size = way->first = way->count = 0;
+    if (way->taken < BYTES / 2) return;
+    memmove(way->bytes, way->bytes + way->taken, way->size - way->taken);
+    for (size_t i = 0; i < way->count; i++) way->pieces[(way->first + i) % 4096].end -= way->taken;
+    way->size -= way->taken;
+    way->taken = 0;
 }
 
 static inline void way_clear(struct way *way) {
     way->size = way->taken = way->first = way->count = 0;
+    way->busy_us = 0;
 }
 
 #define WORDS_MAX 24
@@ -262,7 +281,7 @@ static inline ssize_t sim_send(void *ctx, const void *data, size_t size) {
     struct connection *connection = ((struct link *)ctx)->connection;
     if (connection->is_cut) return -1;
     size_t part = test_prng_chance(&world.prng, 1, 8) ? 1 + test_prng_below(&world.prng, size) : size;
-    if (connection->there.count > 4000) return 0;
+    if (connection->there.count > 3000) return 0;
     way_add(&connection->there, data, part, world.now_ms + world.way_ms);
     return (ssize_t)part;
 }

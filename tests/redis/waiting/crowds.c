@@ -1,0 +1,119 @@
+/* crowds.c -- more calls than the way to Redis carries in their time: some are decided in every second, and no limit is
+ * exceeded, because a crowd is no outage.
+ * Method: a real server behind a link of so many bytes a second. The options are the defaults. How much is served
+ * compared with what the link carries is measured by bench/crowds/crowds.c, and in tests/sim/waiting/crowd.c.
+ * Covers: sync/ask/window.c, sync/ask/window.h. */
+#include "tests/redis/waiting/crowd_stage.h"
+
+#include <pthread.h>
+
+#define MUCH (INT64_C(1) << 40)
+
+/* Goal: with more calls in flight than a thin link answers within redis_timeout_ms, Redis decides some in every second;
+ * when the crowd has gone, Redis has charged what it has admitted. */
+TEST(a_thin_link_decides_in_every_second) {
+    static const struct {
+        int64_t bytes_per_s;
+        int count;
+    } ways[] = {{20000, 16}, {125000, 64}, {500000, 200}};
+    static struct crowd crowd;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct redis_server server;
+        redis_server_start(&server, NULL);
+        struct thin_link *link = thin_link_start(server.folder, server.socket, ways[i].bytes_per_s, 1);
+        thin_link_apart(link);
+        crowd_open(&crowd, thin_link_url(link), ways[i].count, 0, TW_OUTAGE_FAIL_CLOSED);
+        assert_status(tw_ready(crowd.engine, TEST_PATIENCE_MS), TW_OK); /* the line is free of scripts */
+        crowd_run(&crowd, 2000, MUCH);                                  /* the script's text takes a while */
+        for (int second = 0; second < 3; second++) {
+            int64_t before = crowd.by_redis;
+            crowd_run(&crowd, 1000, MUCH);
+            print_message("# %d bytes a second, %d calls: %d by Redis, %d refused, %d by outage\n",
+                          (int)ways[i].bytes_per_s, ways[i].count, (int)(crowd.by_redis - before), (int)crowd.refused,
+                          (int)crowd.by_outage);
+            assert_true(crowd.by_redis > before);
+        }
+        crowd_rest(&crowd);
+        assert_i64_equal(test_stat_of(crowd.engine, ask_active), 0);
+        assert_i64_equal(redis_server_get(&server, "crowd:k"), crowd.admitted);
+        assert_status(tw_close(crowd.engine, TEST_PATIENCE_MS), TW_OK);
+        thin_link_stop(link);
+        redis_server_destroy(&server);
+    }
+}
+
+/* ---- threads that wait ------------------------------------------------------------------------------------------- */
+
+#define THREADS 64
+#define LIMIT 300
+
+struct buyers {
+    tw_engine *engine;
+    tw_family *family;
+    pthread_t threads[THREADS];
+    _Atomic bool stops;
+    _Atomic int64_t admitted, denied, refused;
+};
+
+static void *buy(void *arg) {
+    struct buyers *buyers = arg;
+    while (!atomic_load(&buyers->stops)) {
+        tw_status status = tw_acquire(buyers->family, tw_str("k"), 1, LIMIT, NULL);
+        atomic_fetch_add(status == TW_OK       ? &buyers->admitted
+                         : status == TW_DENIED ? &buyers->denied
+                                               : &buyers->refused,
+                         1);
+    }
+    return NULL;
+}
+
+static void buyers_open(struct buyers *buyers, const char *url) {
+    tw_options options;
+    tw_family_options family;
+    memset(buyers, 0, sizeof *buyers);
+    tw_options_init(&options);
+    options.redis_url = url;
+    options.redis_timeout_ms = 20;
+    options.memory_bytes_max = 64 << 20;
+    assert_status(test_open(&options, &buyers->engine), TW_OK);
+    tw_family_options_init(&family);
+    family.name = "sale";
+    family.window = TW_WINDOW_FOREVER;
+    family.limit_mode = TW_LIMIT_STRICT;
+    assert_status(tw_family_open(buyers->engine, &family, &buyers->family), TW_OK);
+    for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&buyers->threads[i], NULL, buy, buyers), 0);
+}
+
+static void buyers_close(struct buyers *buyers) {
+    atomic_store(&buyers->stops, true);
+    for (int i = 0; i < THREADS; i++) pthread_join(buyers->threads[i], NULL);
+    assert_status(tw_close(buyers->engine, TEST_PATIENCE_MS), TW_OK);
+}
+
+static bool has_sold(void *ctx) {
+    return redis_server_get(ctx, "sale:k") >= LIMIT;
+}
+
+/* Goal: two engines with many threads, little time and the default policies never sell more than there is, from the
+ * first call on: none of their calls takes a crowd, or a connection that is being made, for an outage. */
+TEST(a_crowd_passes_no_limit) {
+    struct redis_server server;
+    static struct buyers buyers[2];
+    redis_server_start(&server, NULL);
+    struct thin_link *link = thin_link_start(server.folder, server.socket, 500000, 1);
+    for (int i = 0; i < 2; i++) buyers_open(&buyers[i], thin_link_url(link));
+    assert_true(test_wait(has_sold, &server, TEST_PATIENCE_MS));
+    test_sleep_ms(500);
+    for (int i = 0; i < 2; i++) buyers_close(&buyers[i]);
+    print_message("# %d and %d sold, %d and %d denied, %d and %d refused\n", (int)buyers[0].admitted,
+                  (int)buyers[1].admitted, (int)buyers[0].denied, (int)buyers[1].denied, (int)buyers[0].refused,
+                  (int)buyers[1].refused);
+    assert_true(buyers[0].admitted + buyers[1].admitted <= LIMIT);
+    thin_link_stop(link);
+    redis_server_destroy(&server);
+}
+
+int main(void) {
+    redis_server_require();
+    return test_run();
+}

@@ -1,0 +1,198 @@
+/* crowd.c -- more calls than a link to Redis answers in their time, in the simulated world of call_world.h: the link's
+ * window (sync/ask/window.h) serves as many as it can, the others are busy, and only silence is an outage.
+ * Method: a host that turns every millisecond, callers that call again as soon as they are answered, and ways that
+ * carry so many bytes a second. A way that is thin by nature answers all of its calls when they have enough time, and
+ * that is the measure.
+ * Always true: everything follows from the seed, and all that the server has is the admitted units.
+ * Covers: sync/ask/window.c, sync/ask/window.h. */
+#include "tests/sim/waiting/callers.h"
+
+#define CALLERS_MAX 1024
+
+static struct call calls[CALLERS_MAX];
+
+/* Runs for `ms` with so many callers. */
+static void crowd(int callers, int64_t time_ms, int64_t ms) {
+    for (; ms > 0; ms--) {
+        for (int i = 0; i < callers; i++)
+            if (calls[i].number == 0 && calls[i].again_ms <= world.now_ms) (void)ask(&calls[i], 0, time_ms);
+        turns(1);
+    }
+}
+
+static void crowd_begin(uint64_t seed, int64_t bytes_per_s) {
+    world_begin(seed);
+    memset(calls, 0, sizeof calls);
+    limit = INT64_C(1) << 40;
+    warm_up();
+    world.bytes_per_s = bytes_per_s;
+}
+
+/* All that is under way ends, and then the server has the admitted units. */
+static void crowd_end(void) {
+    world.bytes_per_s = 0;
+    for (int i = 0; i < 4000 && owed() != 0; i++) turns(10);
+    assert_int_equal(owed(), 0);
+    assert_i64_equal(answered + forgotten, begun);
+    assert_i64_equal(world.counts[0], admitted);
+    world_end();
+}
+
+/* The fewest calls that are decided in two seconds, of so many times two. */
+static int64_t served(int callers, int64_t time_ms, int times) {
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < times; i++) {
+        int64_t before = admitted;
+        crowd(callers, time_ms, 2000);
+        if (admitted - before < least) least = admitted - before;
+    }
+    return least;
+}
+
+/* Goal: a thin way serves a crowd as if its calls had any time: in each two seconds at least 80 % of that number, and
+ * half of it in the first two. None of them is an outage. */
+TEST(a_thin_way_serves_a_crowd) {
+    static const struct {
+        int64_t bytes_per_s;
+        int callers;
+    } ways[] = {{20000, 16}, {60000, 64}, {125000, 64}, {125000, 500}, {500000, 1000}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        crowd_begin(20 + i, ways[i].bytes_per_s);
+        crowd(ways[i].callers < 64 ? ways[i].callers : 64, 5000, 3000);
+        int64_t most = served(ways[i].callers < 64 ? ways[i].callers : 64, 5000, 1);
+        crowd_end();
+        crowd_begin(20 + i, ways[i].bytes_per_s);
+        int64_t first = served(ways[i].callers, TIMEOUT_MS, 1), rest = served(ways[i].callers, TIMEOUT_MS, 2);
+        print_message("# %d bytes a second, %d callers: %d, then %d of %d; %d busy, %d late\n",
+                      (int)ways[i].bytes_per_s, ways[i].callers, (int)first, (int)rest, (int)most, (int)busy,
+                      (int)unknown);
+        assert_true(2 * first >= most);
+        assert_true(10 * rest >= 8 * most);
+        assert_i64_equal(by_outage, 0);
+        assert_i64_equal(test_stat_of(world.engine, ask_connects), 1);
+        crowd_end();
+    }
+}
+
+/* Goal: a call that ends unsent costs no byte and no cancel. Method: the server counts what comes. */
+TEST(what_is_not_sent_costs_nothing) {
+    crowd_begin(30, 60000);
+    crowd(400, TIMEOUT_MS, 1000);
+    int64_t requests = world.requests, answers = admitted + unknown;
+    crowd(400, TIMEOUT_MS, 2000);
+    int64_t sent = admitted + unknown - answers;
+    assert_true(busy > 1000);
+    assert_true(test_stat_of(world.engine, ask_busy) >= busy);
+    assert_in_range(test_stat_of(world.engine, ask_window), 1, 32);
+    assert_in_range(test_stat_of(world.engine, ask_unsent), 300, 400);
+    assert_in_range(world.requests - requests, sent - 64, sent + (int)unknown + 64);
+    crowd_end();
+}
+
+/* Goal: a server that stops under a crowd is an outage as soon as it has been silent for redis_timeout_ms; the crowd is
+ * served again within two seconds after it is back. */
+TEST(silence_under_a_crowd_is_an_outage) {
+    crowd_begin(31, 0);
+    world.way_ms = 20;
+    crowd(CALLERS_MAX - 24, TIMEOUT_MS, 1000);
+    int64_t most = served(CALLERS_MAX - 24, TIMEOUT_MS, 1);
+    assert_i64_equal(by_outage, 0);
+    world.paused_until_ms = world.now_ms + 3000;
+    crowd(CALLERS_MAX - 24, TIMEOUT_MS, 2 * TIMEOUT_MS + 10);
+    int64_t away = test_stat_of(world.engine, ask_away);
+    assert_true(away > 0);
+    int64_t busy_then = busy;
+    crowd(CALLERS_MAX - 24, TIMEOUT_MS, 3000 - 2 * TIMEOUT_MS - 10);
+    assert_i64_equal(busy, busy_then);
+    crowd(CALLERS_MAX - 24, TIMEOUT_MS, 2000);
+    assert_true(10 * served(CALLERS_MAX - 24, TIMEOUT_MS, 1) >= 8 * most);
+    crowd_end();
+}
+
+/* Goal: one call alone to a server that has stopped is an outage when its time is over, as ever. */
+TEST(silence_for_one_call_is_an_outage) {
+    struct call call;
+    world_begin(32);
+    warm_up();
+    world.paused_until_ms = world.now_ms + 1000;
+    assert_true(ask(&call, 0, TIMEOUT_MS));
+    turns(TIMEOUT_MS + 10);
+    assert_i64_equal(unknown, 1);
+    assert_i64_equal(by_outage, 1);
+    turns(2000);
+    world_end();
+}
+
+/* Goal: a process that comes so late that the time of its call is over before the call gets to the driver has not seen
+ * an outage. */
+TEST(a_call_that_comes_too_late_is_no_outage) {
+    struct call call;
+    world_begin(33);
+    warm_up();
+    for (int i = 0; i < 5; i++) {
+        assert_true(ask(&call, 0, -i));
+        turns(1);
+        assert_i64_equal(call.number, 0);
+    }
+    assert_i64_equal(by_outage, 0);
+    assert_i64_equal(busy, 5);
+    world_end();
+}
+
+/* Goal: a short silence is no outage for calls with little time, whatever the limit is: a busy machine makes it. */
+TEST(a_short_silence_is_no_outage_for_short_calls) {
+    struct call call;
+    world_begin(34);
+    warm_up();
+    for (int i = 0; i < 20; i++) {
+        world.paused_until_ms = world.now_ms + 250;
+        assert_true(ask(&call, 0, 5));
+        turns(300);
+        assert_i64_equal(call.number, 0);
+    }
+    assert_true(unknown > 0);
+    assert_i64_equal(by_outage, 0);
+    world_end();
+}
+
+/* Goal: while the first connection is being made nothing is known to be away, so calls whose time ends are busy; when
+ * it takes too long, or fails, that is an outage. */
+TEST(before_the_first_greeting_nothing_is_away) {
+    struct call call;
+    world_begin(35);
+    world.way_ms = 200; /* the greeting takes 400 */
+    for (int i = 0; i < 3; i++) {
+        assert_true(ask(&call, 0, TIMEOUT_MS));
+        turns(TIMEOUT_MS + 10);
+        assert_i64_equal(call.number, 0);
+    }
+    assert_i64_equal(busy, 3);
+    turns(1000);
+    world_end();
+    world_begin(36);
+    world.paused_until_ms = world.now_ms + 5000;
+    for (int i = 0; i < 9; i++) {
+        assert_true(ask(&call, 0, TIMEOUT_MS));
+        turns(TIMEOUT_MS + 10);
+        assert_i64_equal(call.number, 0);
+    }
+    assert_in_range(busy, 5, 7);
+    assert_i64_equal(unsent, 9 - busy);
+    assert_i64_equal(by_outage, 9 - busy);
+    turns(6000);
+    world_end();
+}
+
+/* Goal: in a crowd a server that has forgotten its scripts gets the text at once: a call that was there goes before
+ * those that were not. */
+TEST(a_text_goes_before_the_crowd) {
+    crowd_begin(37, 60000);
+    crowd(400, TIMEOUT_MS, 1000);
+    world.knows_script = false;
+    int64_t texts = world.texts, most = admitted;
+    crowd(400, TIMEOUT_MS, 200);
+    assert_i64_equal(world.texts - texts, 1);
+    crowd(400, TIMEOUT_MS, 1000);
+    assert_true(admitted - most > 60);
+    crowd_end();
+}
