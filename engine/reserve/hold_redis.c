@@ -147,9 +147,13 @@ static tw_status read_result(const struct taking *taking, tw_verdict *verdict) {
     const struct twi_result *result = &taking->operation.result;
     tw_family *family = taking->operation.family;
     tw_engine *engine = family->engine;
-    if (is_refused(family, twi_result_why(result))) return twi_redis_call_refuse(engine, result->outcome);
+    enum twi_request_outcome why = twi_result_why(result);
+    if (is_refused(family, why)) {
+        if (why == TWI_REQUEST_BUSY) verdict->cause = TW_CAUSE_BUSY; /* also of a call whose outcome is unknown */
+        return twi_redis_call_refuse(engine, result->outcome);
+    }
     if (result->outcome != TWI_REQUEST_DONE)
-        return hold_without(family, taking->key, taking->limit, taking->member, twi_result_why(result), verdict);
+        return hold_without(family, taking->key, taking->limit, taking->member, why, verdict);
     bool admitted = twi_result_is(result, "OK");
     twi_redis_call_answered(family);
     if (!admitted && !twi_result_is(result, "DENIED")) return twi_redis_call_refuse(engine, result->outcome);

@@ -2,7 +2,7 @@
  * calls whose callers are gone. What is beyond it waits unsent, so that its end costs no byte and no cancel.
  *
  * Let `base` be the time that a single call would have needed: the quickest reply of the connection or, if that is
- * more, the longest pause between two replies meanwhile (a server that stood still answers all of the window late, and
+ * more, the longest pause between two replies meanwhile (a server that paused answers all of the window late, and
  * fewer calls would not have helped). What is left of the limit of a call is the room for queues, wherever they are: in
  * the link, in Redis, in a socket.
  *   a reply within base + 1/8 of the room   two more calls may be under way  (the window triples with each round trip)
@@ -10,8 +10,8 @@
  *   later                                   as many as would have been answered within base + 1/4 of the room
  * It grows only while it is full, and shrinks at most once for the calls of one window. So a loaded link answers in
  * about a quarter of the limit. The rest of its time a call may wait for its turn: it is sent while it has the time
- * that calls need now, half as much again as they stand in queues, and 1/8 of the room. Without these a crowd that
- * stands in a row would be sent at the very moment at which each reply comes a little too late. The file is pure.
+ * that calls need now, half as much again as they need in queues, and 1/8 of the room. Without these a crowd that
+ * waits in a row would be sent at the very moment at which each reply comes a little too late. The file is pure.
  * Always true: at least one call may be under way. */
 #ifndef TWI_SYNC_ASK_WINDOW_H
 #define TWI_SYNC_ASK_WINDOW_H
@@ -36,7 +36,7 @@ struct twi_window {
     int64_t cut_ms;   /* calls sent before that time have had their say */
     int64_t base_ms, spare_ms;
     int64_t heard_ms; /* the latest reply */
-    /* the longest pause of this round and of the one before; a round ends with the reply to a call sent in it */
+    /* the longest pause of this round and of the last one; a round ends with the reply to a call sent in it */
     int64_t pause_ms[2], round_ms;
     bool is_full; /* calls wait for room */
 };
