@@ -52,6 +52,9 @@ static const struct Form {
              {"pin_blind", bench_ours, bench_ours_pinned_blind, true},
              {"acquire", bench_ours_acquire, bench_ours_acquire, true},
              {"acquire_shared", bench_ours_acquire_shared, bench_ours_acquire_shared, true},
+             {"hosted", bench_ours_hosted, bench_ours_hosted, true},
+             {"acquire_hosted", bench_ours_acquire_hosted, bench_ours_acquire_hosted, true},
+             {"denied_hosted", bench_ours_acquire_last_hosted, bench_ours_denied_hosted, false},
              {"acquire_silent", bench_ours_acquire_silent, bench_ours_acquire_silent, true},
              {"denied", bench_ours_acquire_last, bench_ours_denied, false},
              {"denied_silent", bench_ours_acquire_last, bench_ours_denied_silent, false}};

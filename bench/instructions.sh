@@ -1,6 +1,6 @@
 #!/bin/sh
 # instructions.sh PROGRAM [KEYS...] -- how many instructions tw_add() executes for a new key and for a key that is there,
-# tw_add_many() for each key of 32, tw_acquire() by shape of the limit, both in an engine that forked processes share, and
+# tw_add_many() for each key of 32, tw_acquire() by shape of the limit, both in each kind of engine, and
 # adds of one key again and again, counted by callgrind: the same on a busy machine as on a quiet one.
 # PROGRAM: bench/instructions of an optimised build.
 # Always true: only these calls and what they call is counted, the caller's loop is not; a wrong answer, a wrong sum or a
@@ -82,18 +82,19 @@ for keys; do
 done
 
 echo
-echo 'instructions of one call with a key that is there (29 bytes, local), in an engine of one process and in a shared one'
-printf '%8s | %9s %9s | %10s %9s\n' keys tw_add shared tw_acquire shared
+echo 'instructions of one call with a key that is there (29 bytes, local), in an engine with a thread of its own, in one that'
+echo 'processes share, and in a host-driven one'
+printf '%8s | %7s %7s %7s | %10s %7s %7s | %7s %7s\n' keys tw_add shared hosted tw_acquire shared hosted denied hosted
 for keys; do
     line=
-    for form in add shared acquire acquire_shared; do
-        call=tw_add
-        case $form in acquire*) call=tw_acquire ;; esac
+    for form in add shared hosted acquire acquire_shared acquire_hosted denied denied_hosted; do
+        call=tw_acquire
+        case $form in add | shared | hosted) call=tw_add ;; esac
         measure $call $form "$keys" 0 0
         line="$line $hit"
     done
-    # shellcheck disable=SC2086  # four figures
-    printf '%8s | %9s %9s | %10s %9s\n' "$keys" $line
+    # shellcheck disable=SC2086  # eight figures
+    printf '%8s | %7s %7s %7s | %10s %7s %7s | %7s %7s\n' "$keys" $line
 done
 
 echo

@@ -75,6 +75,7 @@ static void *make_with(const struct bench_setup *setup, const char *url, uint32_
     if (url != NULL) options.redis_prefix = prefix;
     options.merge = merge;
     options.redis_timeout_ms = 2000;
+    options.threads = setup->is_host_driven ? TW_HOST_DRIVEN : TW_OWN_THREAD;
     options.shared = setup->is_shared ? TW_SHARED_BY_FORK : TW_SHARED_NO;
     family.limit_mode = mode;
     family.keys_expected = setup->keys_expected;
@@ -108,6 +109,12 @@ static void *make_shared(const struct bench_setup *setup) {
     struct bench_setup shared = *setup;
     shared.is_shared = true;
     return make_local(&shared);
+}
+
+static void *make_hosted(const struct bench_setup *setup) {
+    struct bench_setup hosted = *setup;
+    hosted.is_host_driven = true;
+    return make_local(&hosted);
 }
 
 static void *make_merging(const struct bench_setup *setup, uint32_t merge, uint32_t mode) {
@@ -335,6 +342,36 @@ static int64_t acquire_last(void *self, const unsigned char *slots, size_t count
     return acquire_without_verdict(self, slots, count, 1, TW_OK);
 }
 
+/* A host with a loop: between two of its turns it makes so many calls. */
+#define CALLS_OF_A_TURN 512
+
+static int64_t with_turns(bench_run *run, void *self, const unsigned char *slots, size_t count) {
+    struct ours *ours = self;
+    int64_t seen = 0;
+    for (size_t done = 0; done < count; done += CALLS_OF_A_TURN) {
+        size_t some = count - done < CALLS_OF_A_TURN ? count - done : CALLS_OF_A_TURN;
+        count_wrong(ours, tw_turn(ours->engine) != TW_OK);
+        seen ^= run(self, slots + done * ours->stride, some);
+    }
+    return seen;
+}
+
+static int64_t add_hosted(void *self, const unsigned char *slots, size_t count) {
+    return with_turns(add, self, slots, count);
+}
+
+static int64_t acquire_hosted(void *self, const unsigned char *slots, size_t count) {
+    return with_turns(acquire, self, slots, count);
+}
+
+static int64_t acquire_last_hosted(void *self, const unsigned char *slots, size_t count) {
+    return with_turns(acquire_last, self, slots, count);
+}
+
+static int64_t acquire_denied_hosted(void *self, const unsigned char *slots, size_t count) {
+    return with_turns(acquire_denied, self, slots, count);
+}
+
 static bool add_up(void *ctx, const tw_count *count) {
     struct bench_total *total = ctx;
     total->sum += count->local;
@@ -382,6 +419,14 @@ static const struct bench_peer shared = {
     .make = make_shared,
     .note = "one engine for all processes",
     .add = add,
+    .total = total,
+};
+static const struct bench_peer hosted = {
+    .name = "tallywheel",
+    .form = "hosted",
+    .make = make_hosted,
+    .note = "a host-driven engine",
+    .add = add_hosted,
     .total = total,
 };
 static const struct bench_peer blind = {
@@ -452,6 +497,12 @@ static const struct bench_peer acquiring = {
     .name = "tallywheel", .form = "acquire", .make = make_local, .add = acquire, .total = total};
 static const struct bench_peer acquiring_shared = {
     .name = "tallywheel", .form = "acquire", .make = make_shared, .add = acquire, .total = total};
+static const struct bench_peer acquiring_hosted = {
+    .name = "tallywheel", .form = "acquire", .make = make_hosted, .add = acquire_hosted, .total = total};
+static const struct bench_peer acquiring_last_hosted = {
+    .name = "tallywheel", .form = "acquire last", .make = make_hosted, .add = acquire_last_hosted, .total = total};
+static const struct bench_peer denied_hosted = {
+    .name = "tallywheel", .form = "denied", .make = make_hosted, .add = acquire_denied_hosted, .total = total};
 static const struct bench_peer acquiring_async = {
     .name = "tallywheel",
     .form = "acquire async",
@@ -518,6 +569,10 @@ static const struct bench_peer acquiring_last = {
     }
 OFFER(bench_ours, local)
 OFFER(bench_ours_sized, sized)
+OFFER(bench_ours_hosted, hosted)
+OFFER(bench_ours_acquire_hosted, acquiring_hosted)
+OFFER(bench_ours_acquire_last_hosted, acquiring_last_hosted)
+OFFER(bench_ours_denied_hosted, denied_hosted)
 OFFER(bench_ours_shared, shared)
 OFFER(bench_ours_blind, blind)
 OFFER(bench_ours_synced, synced)

@@ -31,6 +31,7 @@ struct bench_setup {
     uint32_t families;      /* so many tables will be made, each with keys of its own; 0: one */
     void *beside;           /* NULL, or the first of them: Tallywheel's families have one engine */
     bool is_shared;         /* forked processes share Tallywheel's engine */
+    bool is_host_driven;    /* Tallywheel's engine has no thread */
     uint32_t limit_shape; /* of Tallywheel's family: enum tw_limit_shape; GCRA keeps no counts, so its total is none */
 };
 
@@ -71,6 +72,7 @@ extern volatile uint64_t bench_zero;
 const struct bench_peer *bench_ours(void);        /* views wanted, hourly windows, local */
 const struct bench_peer *bench_ours_sized(void);  /* the same, with keys_expected */
 const struct bench_peer *bench_ours_shared(void); /* an engine that forked processes share; this process leads */
+const struct bench_peer *bench_ours_hosted(void); /* a host-driven engine; its host makes a turn now and then */
 const struct bench_peer *bench_ours_blind(void);  /* no view wanted */
 /* So many calls of another kind that the next ones rely on the time that the engine's thread keeps. */
 void bench_ours_settle(void *self, const unsigned char *slot);
@@ -89,7 +91,10 @@ const struct bench_peer *bench_ours_acquire_async(void);   /* tw_acquire_async o
 const struct bench_peer *bench_ours_acquire_exactly(void); /* tw_acquire, but never from slices */
 const struct bench_peer *bench_ours_denied(void);          /* the limit is reached: every call is denied */
 const struct bench_peer *bench_ours_acquire_shared(void);  /* in an engine that forked processes share */
-const struct bench_peer *bench_ours_acquire_silent(void);  /* both again without a verdict */
+const struct bench_peer *bench_ours_acquire_hosted(void);  /* in a host-driven engine */
+const struct bench_peer *bench_ours_acquire_last_hosted(void);
+const struct bench_peer *bench_ours_denied_hosted(void);
+const struct bench_peer *bench_ours_acquire_silent(void); /* both again without a verdict */
 const struct bench_peer *bench_ours_denied_silent(void);
 const struct bench_peer *bench_ours_acquire_last(void); /* the only unit of a limit of 1, of keys that are new */
 extern size_t bench_many_count;

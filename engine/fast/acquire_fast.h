@@ -290,21 +290,47 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_by_line)(struct twi_thread
     return TWI_HOT_OWN(acquire_further)(generation, key, n, limit, verdict, hash);
 }
 
+/* For a call to which the word gives no time. It reads the clock in the short section and with the window of its caller,
+ * and leaves that section. */
+TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(acquire_timed)(struct twi_generation *generation,
+                                                                                   tw_key key, int64_t n, int64_t limit,
+                                                                                   tw_verdict *verdict) {
+    tw_family *family = generation->family;
+    tw_engine *engine = family->engine;
+    struct twi_thread *self = twi_thread_self;
+    int64_t now_ms = twi_clock_now_ms(&engine->clock); /* after W1 */
+    if (twi_unlikely(!twi_generation_holds(generation, now_ms))) {
+        twi_section_leave_first(self);
+        return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
+    }
+    if (twi_likely(hot_key_is_short(key))) {
+        TWI_HOT_SHORT_KEY short_key = TWI_HOT_SHORT_OF(key);
+        uint64_t hash = TWI_HOT_SHORT_HASH(engine, short_key, key);
+        twi_area_ask(generation, hash, false, false);
+        return TWI_HOT_OWN(acquire_by_line)(self, generation, key, &short_key, n, limit, now_ms, verdict, hash);
+    }
+    uint64_t hash = TWI_HOT_LONG_HASH(engine, key);
+    twi_area_ask(generation, hash, true, false);
+    return TWI_HOT_OWN(acquire_by_line)(self, generation, key, NULL, n, limit, now_ms, verdict, hash);
+}
+
 TWI_HOT_CODE __attribute__((noinline)) static tw_status
 TWI_HOT_OWN(acquire_long)(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     tw_engine *engine = family->engine;
     struct twi_thread *self = twi_thread_self;
     if (twi_unlikely(!TWI_HOT_OWN(acquire_is_plain)(self, engine, n, limit)) || twi_unlikely(key.data == NULL))
         return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
-    uint64_t hash = TWI_HOT_LONG_HASH(engine, key);
     twi_section_enter_first(self);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     TWI_RACE_POINT(window_loaded_time_not_read);
     int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* after W1; a stale time is in no window */
     if (twi_unlikely(!twi_generation_holds(generation, now_ms))) {
+        if (twi_likely(generation->family == family)) /* otherwise it is the window that holds no time (family.h) */
+            return TWI_HOT_OWN(acquire_timed)(generation, key, n, limit, verdict);
         twi_section_leave_first(self);
         return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
     }
+    uint64_t hash = TWI_HOT_LONG_HASH(engine, key);
     twi_area_ask(generation, hash, true, false);
     return TWI_HOT_OWN(acquire_by_line)(self, generation, key, NULL, n, limit, now_ms, verdict, hash);
 }
@@ -315,16 +341,18 @@ TWI_HOT_OWN(acquire_short)(tw_family *family, tw_key key, int64_t n, int64_t lim
     struct twi_thread *self = twi_thread_self;
     if (twi_unlikely(!TWI_HOT_OWN(acquire_is_plain)(self, engine, n, limit)) || twi_unlikely(key.data == NULL))
         return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
-    TWI_HOT_SHORT_KEY short_key = TWI_HOT_SHORT_OF(key);
-    uint64_t hash = TWI_HOT_SHORT_HASH(engine, short_key, key);
     twi_section_enter_first(self);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     TWI_RACE_POINT(window_loaded_time_not_read);
     int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* after W1; a stale time is in no window */
     if (twi_unlikely(!twi_generation_holds(generation, now_ms))) {
+        if (twi_likely(generation->family == family)) /* otherwise it is the window that holds no time (family.h) */
+            return TWI_HOT_OWN(acquire_timed)(generation, key, n, limit, verdict);
         twi_section_leave_first(self);
         return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
     }
+    TWI_HOT_SHORT_KEY short_key = TWI_HOT_SHORT_OF(key);
+    uint64_t hash = TWI_HOT_SHORT_HASH(engine, short_key, key);
     twi_area_ask(generation, hash, false, false);
     return TWI_HOT_OWN(acquire_by_line)(self, generation, key, &short_key, n, limit, now_ms, verdict, hash);
 }

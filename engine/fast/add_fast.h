@@ -7,6 +7,7 @@
  *     where their walk begins (slot_line.h). They call no function on these paths.
  *   - look_in_index handles every key that is not found there, including striped and new keys. It continues in the
  *     section and with the window of its caller. The caller has read the clock after it found the window.
+ *   - add_timed is for calls that must read the clock, because no thread keeps the time for them.
  *   - insert makes the record of a new key at the place where that look-up ended. It needs that order.
  *   - twi_add_slow() begins again and handles all other cases: a closed leaf, a frozen cell, an edge of the range, a
  *     TW_WINDOW_FROM_FIRST family, a stopped engine, a forked child.
@@ -297,9 +298,11 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(look_in_index)(struct twi
     return TWI_HOT_OWN(insert)(insert, view, hash);
 }
 
-/* Begins a call again, with the hash of its key. */
-TWI_INLINE tw_status TWI_HOT_OWN(begin)(tw_family *family, tw_key key, int64_t delta, int64_t *view, uint64_t hash) {
+/* For a key that is probably new, or a thread that is inside a section. It reads the clock if the word gives no time. */
+TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(begin_new)(tw_family *family, tw_key key,
+                                                                               int64_t delta, int64_t *view) {
     struct twi_thread *self = twi_thread_self;
+    uint64_t hash = TWI_HOT_HASH(family->engine, key);
     twi_section_enter(self);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     TWI_RACE_POINT(window_found_not_inserted);
@@ -307,15 +310,6 @@ TWI_INLINE tw_status TWI_HOT_OWN(begin)(tw_family *family, tw_key key, int64_t d
         return TWI_HOT_OWN(look_in_index)(generation, key, delta, view, hash);
     twi_section_leave(self);
     return twi_add_hashed(family, key, delta, view, hash);
-}
-__attribute__((noinline)) static tw_status TWI_HOT_OWN(begin_again)(tw_family *family, tw_key key, int64_t delta,
-                                                                    int64_t *view, uint64_t hash) {
-    return TWI_HOT_OWN(begin)(family, key, delta, view, hash);
-}
-/* For a key that is probably new. */
-TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(begin_new)(tw_family *family, tw_key key,
-                                                                               int64_t delta, int64_t *view) {
-    return TWI_HOT_OWN(begin)(family, key, delta, view, TWI_HOT_HASH(family->engine, key));
 }
 
 TWI_HOT_CODE static tw_status TWI_HOT_OWN(not_plain)(tw_family *family, tw_key key, int64_t delta, int64_t *view,
@@ -398,6 +392,28 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_by_line)(tw_engine *engine, st
     return TWI_HOT_OWN(not_shown)(generation, key, delta, view, cell);
 }
 
+/* For a call to which the word gives no time. It reads the clock in the short section and with the window of its caller,
+ * and leaves that section. */
+TWI_HOT_CODE __attribute__((noinline)) static tw_status
+TWI_HOT_OWN(add_timed)(tw_family *family, tw_key key, int64_t delta, int64_t *view, struct twi_generation *generation) {
+    tw_engine *engine = family->engine;
+    struct twi_thread *self = twi_thread_self;
+    int64_t now_ms = twi_clock_now_ms(&engine->clock); /* after W1 */
+    if (twi_unlikely(!twi_generation_holds(generation, now_ms))) {
+        twi_section_leave_first(self);
+        return twi_add_slow(family, key, delta, view);
+    }
+    if (twi_likely(hot_key_is_short(key))) {
+        TWI_HOT_SHORT_KEY short_key = TWI_HOT_SHORT_OF(key);
+        uint64_t hash = TWI_HOT_SHORT_HASH(engine, short_key, key);
+        twi_area_ask(generation, hash, false, TWI_HOT_SYNCED);
+        return TWI_HOT_OWN(add_by_line)(engine, self, HOT_OUTSIDE, generation, key, &short_key, delta, view, hash);
+    }
+    uint64_t hash = TWI_HOT_LONG_HASH(engine, key);
+    twi_area_ask(generation, hash, true, TWI_HOT_SYNCED);
+    return TWI_HOT_OWN(add_by_line)(engine, self, HOT_OUTSIDE, generation, key, NULL, delta, view, hash);
+}
+
 /* For keys of more than 32 bytes. */
 TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_long)(tw_family *family, tw_key key, int64_t delta, int64_t *view,
                                                         enum hot_section section) {
@@ -406,15 +422,15 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_long)(tw_family *family, tw_ke
     if (twi_unlikely(!hot_may_go_on(self, engine, section)) || twi_unlikely(key.data == NULL) ||
         twi_unlikely(delta != (int32_t)delta))
         return TWI_HOT_OWN(not_plain)(family, key, delta, view, section);
-    uint64_t hash = TWI_HOT_LONG_HASH(engine, key);
     hot_enter(self, section);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     TWI_RACE_POINT(window_loaded_time_not_read);
     int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* behind W1: inserts rely on it. Stale: in no window */
     if (twi_unlikely(!twi_generation_holds(generation, now_ms))) {
-        hot_leave(self, section);
-        return TWI_HOT_OWN(begin_again)(family, key, delta, view, hash);
+        if (section == HOT_INSIDE) return TWI_HOT_OWN(begin_new)(family, key, delta, view);
+        return TWI_HOT_OWN(add_timed)(family, key, delta, view, generation);
     }
+    uint64_t hash = TWI_HOT_LONG_HASH(engine, key);
     twi_area_ask(generation, hash, true, TWI_HOT_SYNCED);
     return TWI_HOT_OWN(add_by_line)(engine, self, section, generation, key, NULL, delta, view, hash);
 }
@@ -427,16 +443,16 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_short)(tw_family *family, tw_k
     if (twi_unlikely(!hot_may_go_on(self, engine, section)) || twi_unlikely(key.data == NULL) ||
         twi_unlikely(delta != (int32_t)delta))
         return TWI_HOT_OWN(not_plain)(family, key, delta, view, section);
-    TWI_HOT_SHORT_KEY short_key = TWI_HOT_SHORT_OF(key);
-    uint64_t hash = TWI_HOT_SHORT_HASH(engine, short_key, key);
     hot_enter(self, section);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     TWI_RACE_POINT(window_loaded_time_not_read);
     int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* behind W1: inserts rely on it. Stale: in no window */
     if (twi_unlikely(!twi_generation_holds(generation, now_ms))) {
-        hot_leave(self, section);
-        return TWI_HOT_OWN(begin_again)(family, key, delta, view, hash);
+        if (section == HOT_INSIDE) return TWI_HOT_OWN(begin_new)(family, key, delta, view);
+        return TWI_HOT_OWN(add_timed)(family, key, delta, view, generation);
     }
+    TWI_HOT_SHORT_KEY short_key = TWI_HOT_SHORT_OF(key);
+    uint64_t hash = TWI_HOT_SHORT_HASH(engine, short_key, key);
     twi_area_ask(generation, hash, false, TWI_HOT_SYNCED);
     return TWI_HOT_OWN(add_by_line)(engine, self, section, generation, key, &short_key, delta, view, hash);
 }

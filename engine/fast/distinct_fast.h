@@ -21,9 +21,12 @@ TWI_HOT_CODE tw_status TWI_HOT_DISTINCT(tw_family *family, tw_key key, tw_key el
     struct twi_hll_element raise = twi_hll_element(twi_hll_hash(element.data, element.size));
     uint64_t hash = TWI_HOT_HASH(engine, key);
     bool outermost = twi_section_enter_short(self);
-    int64_t now_ms = twi_clock_peek_ms(&engine->clock);                     /* a stale time is in no window */
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
-    if (twi_unlikely(!twi_generation_holds(generation, now_ms))) goto slow;
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock);                     /* a stale time is in no window */
+    if (twi_unlikely(!twi_generation_holds(generation, now_ms))) {
+        now_ms = twi_clock_now_ms(&engine->clock);
+        if (twi_unlikely(!twi_generation_holds(generation, now_ms))) goto slow;
+    }
     struct twi_cell *cell = hot_find(engine, generation, hash, TWI_HOT_DISTINCT_SYNCED, key);
     if (twi_unlikely(cell == NULL)) goto slow;
     const struct twi_sketch sketch = {&engine->arena, generation, &engine->unlinked.sketches, cell};

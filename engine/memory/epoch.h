@@ -230,8 +230,9 @@ TWI_INLINE void twi_section_leave(struct twi_thread *self) {
                       0); /* R5, pairs with R6: our accesses end before the memory is reused */
 }
 
-/* Returns true if a call may use a short section. Such a call calls no other function in between. A short section
- * does not count its depth. Its thread is outside of any other section. Allowed if twi_section_may_be_short(). */
+/* Returns true if a call may use a short section. In between such a call calls no other function that enters a section.
+ * A short section does not count its depth. Its thread is outside of any other section. Allowed if
+ * twi_section_may_be_short(). */
 TWI_INLINE bool twi_section_may_be_short(void) {
     return !TWI_EPOCH_SEES_FENCES || twi_epoch_asymmetric;
 }

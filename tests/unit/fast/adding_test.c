@@ -2,7 +2,7 @@
  * (docs/ARCHITECTURE.md, "Seven places that must stay alike"), and no answer may tell which of them it was:
  *
  *     fast      tw_add of a short key: add_fast.h     group     tw_add_many: group_fast.h
- *     lookup    the same by begin_again() there       striped   tw_add of striped counters: striped() in add_fast.h
+ *     timed     the same by add_timed() there         striped   tw_add of striped counters: striped() in add_fast.h
  *     long key  keys of more than 32 bytes there      at        tw_add_at: api.c
  *     tiny key  and keys of 1 to 3 bytes              group at  tw_add_many_at: add_many.c
  *     block key and keys of 8 to 16 bytes             pin       tw_pin_add: pin.c
@@ -36,7 +36,7 @@
 
 enum way {
     FAST,
-    LOOKUP,
+    TIMED,
     LONG_KEY,
     HUNDRED,
     LONG_GROUP,
@@ -54,7 +54,7 @@ enum way {
     PIN,
     WAYS
 };
-static const char *const names[WAYS] = {"fast",      "lookup",   "long key", "hundred",  "long group", "tiny key",
+static const char *const names[WAYS] = {"fast",      "timed",    "long key", "hundred",  "long group", "tiny key",
                                         "block key", "wide key", "unsized",  "inside",   "long in",    "group",
                                         "striped",   "slow",     "at",       "group at", "pin"};
 
@@ -138,7 +138,7 @@ static void hold_time(bool held) {
     int64_t now_ms = rig_now(&rig);
     assert_i64_equal(twi_clock_now_ms(clock), now_ms);
     twi_store_relaxed(&clock->word,
-                      TWI_CLOCK_WORD(now_ms) + (held && way != LOOKUP ? TWI_CLOCK_RELIED : TWI_CLOCK_READ));
+                      TWI_CLOCK_WORD(now_ms) + (held && way != TIMED ? TWI_CLOCK_RELIED : TWI_CLOCK_READ));
 }
 
 /* A few adds: one after the other, or as a group. */
