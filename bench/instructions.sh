@@ -82,8 +82,8 @@ for keys; do
 done
 
 echo
-echo 'instructions of one call with a key that is there (29 bytes, local), in an engine with a thread of its own, in one that'
-echo 'processes share, and in a host-driven one'
+echo 'instructions of one call with a key that is there (29 bytes, local), in an engine with a thread of its own, in one'
+echo 'that processes share, and in a host-driven one that makes a turn in 512 calls'
 printf '%8s | %7s %7s %7s | %10s %7s %7s | %7s %7s\n' keys tw_add shared hosted tw_acquire shared hosted denied hosted
 for keys; do
     line=

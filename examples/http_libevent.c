@@ -56,6 +56,7 @@ static void go_on(struct client *client) {
 static void on_visitor(evutil_socket_t fd, short what, void *context) {
     struct visitor *visitor = context;
     (void)fd, (void)what;
+    tw_tick(engine); /* the loop may have slept */
     if (visitor->client.is_parked)
         drop(&visitor->client);
     else

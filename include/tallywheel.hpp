@@ -186,6 +186,10 @@ class engine {
     tw_status turn() noexcept {
         return held ? tw_turn(held) : TW_ERR_CLOSED;
     }
+    /** tw_tick(). An empty handle does nothing. */
+    void tick() noexcept {
+        tw_tick(held);
+    }
     /** tw_fd(). An empty handle returns -1. */
     int fd() const noexcept {
         return held ? tw_fd(held) : -1;

@@ -22,7 +22,7 @@ PAGES = [
     ("tw_options", "options of an engine",
      "chapter 4, tw_options_init, tw_options, tw_threads, tw_shared, tw_merge, tw_clock, tw_log, tw_log_stderr, tw_lost, tw_event"),
     ("tw_open", "open, flush, stop and close an engine", "tw_open, tw_ready, tw_flush, tw_stop, tw_close"),
-    ("tw_turn", "background work in the host's own event loop", "tw_turn, tw_fd, tw_timeout_ms"),
+    ("tw_turn", "background work in the host's own event loop", "tw_turn, tw_tick, tw_fd, tw_timeout_ms"),
     ("tw_family_options", "options of a family of counters",
      "chapter 5, tw_family_options_init, tw_family_options, tw_window, tw_on_full, tw_full_limit, tw_closed, tw_closed_by, "
      "tw_kind, tw_redis_shape, tw_limit_mode, tw_limit_shape, tw_outage, tw_busy"),

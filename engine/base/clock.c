@@ -20,6 +20,9 @@
 
 #include "tallywheel.h"
 
+#if TWI_CLOCK_STAMPS
+#include <cpuid.h>
+#endif
 #include <sys/auxv.h>
 #include <time.h>
 
@@ -103,6 +106,20 @@ static int64_t find_grain_ms(void) {
     return (int64_t)tick.tv_sec * 1000 + tick.tv_nsec / NS_PER_MS + 1;
 }
 
+/* Returns true if the time stamp counter never changes its rate, and counts alike on all processors. The kernel knows
+ * the second. It reads a clock in the vDSO only if that is so. Where there is no vDSO (as under valgrind), what the
+ * processor says must be enough. */
+static bool stamps_serve(int64_t grain_ms) {
+#if TWI_CLOCK_STAMPS
+    uint32_t eax, ebx, ecx, edx;
+    if (__get_cpuid(0x80000007, &eax, &ebx, &ecx, &edx) == 0 || (edx >> 8 & 1) == 0) return false;
+    return grain_ms == 0 || getauxval(AT_SYSINFO_EHDR) == 0;
+#else
+    (void)grain_ms;
+    return false;
+#endif
+}
+
 /* ---- the keeper -------------------------------------------------------------------------------------------------- */
 
 /* A thread's knowledge of the clock that it keeps. */
@@ -124,12 +141,8 @@ static int64_t state_of(int64_t word) {
     return word & TWI_CLOCK_STATE;
 }
 
-static int64_t time_of(int64_t word) {
-    return word >> 2;
-}
-
 static int64_t time_in_word_ms(const struct twi_clock *clock) {
-    return time_of(twi_load_relaxed(&clock->word));
+    return twi_clock_time_of(twi_load_relaxed(&clock->word));
 }
 
 /* Returns how long ago the last refresh was. */
@@ -141,7 +154,7 @@ static int64_t lag_of_ms(const struct twi_clock *clock) {
  * Both readings are coarse, so the grain of the clocks does not count as lateness. */
 static int64_t late_by_ms(const struct twi_clock *clock, int64_t word, int64_t now_ms) {
     bool is_used = state_of(word) == TWI_CLOCK_RELIED && keeper.clock != clock;
-    if (!is_used || now_ms - time_of(word) <= TWI_CLOCK_REFRESH_MS) return 0;
+    if (!is_used || now_ms - twi_clock_time_of(word) <= TWI_CLOCK_REFRESH_MS) return 0;
     int64_t lag_ms = lag_of_ms(clock);
     return lag_ms > TWI_CLOCK_REFRESH_MS ? lag_ms : 0;
 }
@@ -152,14 +165,14 @@ static int64_t late_by_ms(const struct twi_clock *clock, int64_t word, int64_t n
  * thread has moved the word. */
 static int64_t advance(struct twi_clock *clock, int64_t now_ms) {
     int64_t word = twi_load_relaxed(&clock->word);
-    while (time_of(word) < now_ms) {
+    while (twi_clock_time_of(word) < now_ms) {
         int64_t lag_ms = late_by_ms(clock, word, now_ms), state = lag_ms != 0 ? TWI_CLOCK_READ : state_of(word);
         if (!twi_cas_relaxed(&clock->word, &word, TWI_CLOCK_WORD(now_ms) + state)) continue;
         if (lag_ms != 0) note_lag(clock, lag_ms);
         if (keeper.clock != clock) (void)twi_add_relaxed(&clock->moves, 1);
         return now_ms;
     }
-    return time_of(word);
+    return twi_clock_time_of(word);
 }
 
 void twi_clock_distrust(struct twi_clock *clock) {
@@ -176,8 +189,9 @@ static void rely(struct twi_clock *clock) {
     if (lag_of_ms(clock) > TWI_CLOCK_REFRESH_MS) twi_clock_distrust(clock);
 }
 
-static void count_reading(struct twi_clock *clock) {
-    if (twi_add_relaxed(&clock->readings, 1) == TWI_CLOCK_READINGS - 1) rely(clock);
+static void count_readings(struct twi_clock *clock, uint32_t count) {
+    uint32_t before = twi_add_relaxed(&clock->readings, count);
+    if (before < TWI_CLOCK_READINGS && count >= TWI_CLOCK_READINGS - before) rely(clock);
 }
 
 /* The keeper does not block, and the word is up to date. */
@@ -185,7 +199,7 @@ static void ask(struct twi_clock *clock) {
     twi_store_relaxed(&clock->readings, 0);
     int64_t word = twi_load_relaxed(&clock->word);
     while (state_of(word) != TWI_CLOCK_ASKED &&
-           !twi_cas_relaxed(&clock->word, &word, TWI_CLOCK_WORD(time_of(word)) + TWI_CLOCK_ASKED))
+           !twi_cas_relaxed(&clock->word, &word, TWI_CLOCK_WORD(twi_clock_time_of(word)) + TWI_CLOCK_ASKED))
         continue;
 }
 
@@ -284,13 +298,13 @@ static int64_t read_at(struct twi_clock *clock, int64_t wall, int64_t mono) {
 }
 
 int64_t twi_clock_read(struct twi_clock *clock) {
-    int64_t wall = wall_ms(clock), word = twi_load_relaxed(&clock->word), now = time_of(word);
+    int64_t wall = wall_ms(clock), word = twi_load_relaxed(&clock->word), now = twi_clock_time_of(word);
     /* Most reads of a coarse clock give a tick that another read has already seen, or a time before that of the last
      * fine reading. Then engine time cannot move, and one reading is enough. A hook is always called for both
      * clocks, as promised, because a test may move only one of them. */
     if (wall > now || now - wall > NOISE_MS || clock->hook != NULL)
         now = read_at(clock, wall, twi_clock_mono_ms(clock));
-    if (state_of(word) == TWI_CLOCK_ASKED) count_reading(clock);
+    if (state_of(word) == TWI_CLOCK_ASKED) count_readings(clock, 1);
     return now;
 }
 
@@ -310,13 +324,30 @@ int64_t twi_clock_exact_us(struct twi_clock *clock) {
 }
 
 int64_t twi_clock_pause_ms(struct twi_clock *clock) {
-    if (twi_likely(twi_load_relaxed(&clock->held_since_ms) == 0)) return 0;
+    if (twi_likely(!twi_clock_stands(clock))) return 0;
     int64_t mono = twi_clock_mono_ms(clock), pause = time_in_word_ms(clock) - allowed_ms(clock, wall_ms(clock), mono);
     return pause > 0 ? pause : 0;
 }
 
+/* The word is at least as late as the moment at which the counter had this stamp. Most threads find the stamp written
+ * already, and share the line. */
+static void put_stamp(struct twi_clock *clock, uint64_t stamp) {
+    if (clock->has_stamps && twi_load_relaxed(&clock->stamp) != stamp)
+        twi_store_release(&clock->stamp, stamp); /* Y2, pairs with Y1 */
+}
+
+int64_t twi_clock_renew_ms(struct twi_clock *clock) {
+    uint64_t stamp = twi_clock_stamp();
+    int64_t now_ms = twi_clock_read(clock);
+    put_stamp(clock, stamp);
+    return now_ms;
+}
+
 void twi_clock_look(struct twi_clock *clock) {
-    if (state_of(twi_load_relaxed(&clock->word)) == TWI_CLOCK_RELIED) (void)twi_clock_read(clock);
+    if (clock->hook != NULL) return;
+    int64_t state = state_of(twi_load_relaxed(&clock->word));
+    if (state == TWI_CLOCK_ASKED) count_readings(clock, TWI_CLOCK_LOOK_EVERY);
+    (void)twi_clock_read(clock);
 }
 
 int64_t twi_clock_drift_ms(struct twi_clock *clock) {
@@ -326,10 +357,12 @@ int64_t twi_clock_drift_ms(struct twi_clock *clock) {
 /* ---- the work of the keeper -------------------------------------------------------------------------------------- */
 
 static void refresh(struct twi_clock *clock, bool asks) {
+    uint64_t stamp = twi_clock_stamp();
     int64_t mono = twi_clock_mono_ms(clock);
     int64_t lag = mono - twi_load_relaxed(&clock->refreshed_ms);
     bool relied_on = state_of(twi_load_relaxed(&clock->word)) == TWI_CLOCK_RELIED;
     (void)read_at(clock, wall_ms(clock), mono);
+    put_stamp(clock, stamp);
     twi_store_relaxed(&clock->refreshed_ms, mono);
     if (relied_on) note_lag(clock, lag);
     if (asks && (lag != 0 || !relied_on)) ask(clock); /* the answer is still known if no time has passed */
@@ -392,10 +425,12 @@ void twi_clock_init(struct twi_clock *clock, int64_t (*hook)(void *ctx, int kind
     clock->ctx = ctx;
     clock->cached = cached && hook == NULL;
     clock->grain_ms = hook == NULL ? find_grain_ms() : 0;
+    clock->has_stamps = hook == NULL && stamps_serve(clock->grain_ms);
     clock->near_ms = clock->grain_ms == 0 ? TWI_CLOCK_NEAR_MS : INT64_MAX;
     int64_t wall = wall_ms(clock), mono = twi_clock_mono_ms(clock);
     clock->mono_origin_ms = mono;
     atomic_init(&clock->word, TWI_CLOCK_WORD(wall) + TWI_CLOCK_READ);
+    atomic_init(&clock->stamp, TWI_CLOCK_NO_STAMP);
     atomic_init(&clock->offset_ms, wall - mono);
     atomic_init(&clock->leap, 0);
     atomic_init(&clock->held_since_ms, 0);

@@ -20,14 +20,22 @@
  *
  * The hot word contains engine time and who may rely on it:
  *   RELIED  callers only load the word.
- *   ASKED   callers read the clocks. After TWI_CLOCK_READINGS of these the next state is RELIED.
- *   READ    callers read the clocks.
+ *   ASKED   callers look whether the word is young, or read the clocks. After so many of these (TWI_CLOCK_READINGS) the
+ *           next state is RELIED.
+ *   READ    callers look whether the word is young, or read the clocks.
  * There are three kinds of engine:
  *   cached        own thread, system clock: the background thread keeps the word.
- *   host-driven   always READ: callers read the coarse system clocks (from the vDSO, without a system call).
- *   with a hook   always READ: each call calls the hook, for WALL and for MONOTONIC.
+ *   host-driven   always READ: the coarse system clocks are read (from the vDSO, without a system call).
+ *   with a hook   always READ: no word is young. Each call calls the hook, for WALL and for MONOTONIC.
  * The word lags by a refresh, and the coarse clocks lag by a tick, which is some 10 ms together. A decision that could
  * change within such a grain reads the fine clock with twi_clock_exact_us(). This moves the word like every reading.
+ *
+ * The word is YOUNG if the processor's time stamp counter has not reached the next multiple of 2^24 cycles (4 to 8 ms)
+ * since somebody began to read the clocks for the word: a turn, tw_tick(), or the first call that found it old. Only the
+ * fast functions (engine/fast) look, in ten instructions. To read the coarse clock takes a call, 60 instructions, and
+ * the same time: on the machine of docs/SPEED.md 11 ns, and 12 ns for the counter. So a host need not tick, and may stop
+ * to tick: a pause makes the word old. The counter serves if it never changes its rate, and if the kernel relies on it,
+ * too (stamps_serve() in clock.c). Otherwise, and on other processors, no word is young.
  *
  * The KEEPER is the thread that refreshes the word of a cached engine, at least every 10 ms. Each refresh makes the
  * word ASKED. So calls that are rare always read the clocks, and need no keeper. Calls that come so often that the
@@ -54,31 +62,41 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TWI_CLOCK_REFRESH_MS 10  /* the keeper refreshes the word this often; otherwise callers read the clocks */
-#define TWI_CLOCK_LOOK_EVERY 256 /* one call of a thread in so many looks at the clock; this is a power of two */
-#define TWI_CLOCK_READINGS 1024  /* after so many readings since the last refresh, callers rely on the word */
+#define TWI_CLOCK_REFRESH_MS 10 /* the keeper refreshes the word this often; otherwise callers read the clocks */
+#define TWI_CLOCK_LOOK_EVERY 64 /* one call of a thread in so many looks at the clock; this is a power of two */
+#define TWI_CLOCK_READINGS 1024 /* after so many readings since the last refresh, callers rely on the word */
 /* Two refreshes. An event that is due within so many ms of the time that a caller knows may already be due. */
 #define TWI_CLOCK_NEAR_MS (2 * TWI_CLOCK_REFRESH_MS)
 #define TWI_CLOCK_LEAP_MS 5000  /* a step of more than this, compared with the monotonic clock, is a leap ... */
 #define TWI_CLOCK_STAND_MS 5000 /* ... and engine time follows it when it has lasted for this long */
 
-/* The word: engine time in ms, times four, plus its state. */
-#define TWI_CLOCK_WORD(ms) ((ms)*4)
-#define TWI_CLOCK_STATE INT64_C(3)
+/* The word: engine time in ms, in the lower 62 bits, plus its state. */
+#define TWI_CLOCK_WORD(ms) ((ms) & ~TWI_CLOCK_STATE)
+#define TWI_CLOCK_STATE (-(INT64_C(1) << 62))
 #define TWI_CLOCK_RELIED INT64_C(0)
-#define TWI_CLOCK_ASKED INT64_C(2)
-#define TWI_CLOCK_READ INT64_C(3)
+#define TWI_CLOCK_ASKED INT64_MIN
+#define TWI_CLOCK_READ TWI_CLOCK_STATE
+
+#if defined(__x86_64__)
+#define TWI_CLOCK_STAMPS 1
+#else
+#define TWI_CLOCK_STAMPS 0
+#endif
+#define TWI_CLOCK_NO_STAMP UINT64_MAX
 
 struct twi_clock {
     /* twi_clock_init() sets the fields below; then all threads read them. */
     int64_t (*hook)(void *ctx, int kind); /* NULL means the system's clocks */
     void *ctx;
     bool cached;
+    bool has_stamps;        /* otherwise `stamp` is never set */
     int64_t mono_origin_ms; /* the monotonic clock at init, which keeps `leap` small */
     int64_t grain_ms;       /* by how much twi_clock_exact_us() may lag: 0, or a tick if the fine clock is slow */
     int64_t near_ms;        /* TWI_CLOCK_NEAR_MS; INT64_MAX with a grain: every denial may be due */
 
     _Alignas(TWI_LINE_BYTES) _Atomic int64_t word; /* its time only ever grows */
+    /* twi_clock_stamp() before the clocks were read for the word, or TWI_CLOCK_NO_STAMP */
+    _Atomic uint64_t stamp;
 
     /* Any thread that sees the clocks drift apart writes these fields, which is rare. */
     _Alignas(TWI_LINE_BYTES) _Atomic int64_t offset_ms; /* the line: wall clock minus monotonic clock */
@@ -99,26 +117,51 @@ void twi_clock_init(struct twi_clock *clock, int64_t (*hook)(void *ctx, int kind
 
 /* Reads the coarse clocks, moves engine time forward, and returns it. Never waits. Costs some 9 ns. */
 int64_t twi_clock_read(struct twi_clock *clock);
-/* One call in TWI_CLOCK_LOOK_EVERY calls this function. If no thread has refreshed the word, all callers read the
- * clocks from then on, until the keeper runs again. */
+/* One call in TWI_CLOCK_LOOK_EVERY calls this function, for all of these. It reads the clocks, unless there is a hook.
+ * If callers rely on the word, and no thread has refreshed it, they read the clocks until the keeper runs again. */
 void twi_clock_look(struct twi_clock *clock);
 /* From now on callers read the clocks, until the keeper runs again. Follows no pointer. */
 void twi_clock_distrust(struct twi_clock *clock);
 
 /* Returns engine time if the word alone gives it, and if it is not before 1970. Otherwise returns a moment that is
- * in no window which begins in 1970 or later. If callers read the clocks, the result is negative, because the upper bit
- * of the state becomes the sign. If they do not, a moment before 1970 becomes a moment after all calendars. */
+ * in no window which begins in 1970 or later. If callers do not rely on the word, the result is negative, because the
+ * upper bit of the state is the sign. If they do, a moment before 1970 becomes a moment after all calendars. */
 TWI_INLINE int64_t twi_clock_peek_ms(const struct twi_clock *clock) {
-    uint64_t word = (uint64_t)twi_load_relaxed(&clock->word);
-    return (int64_t)(word >> 2 | word << 62);
+    return twi_load_relaxed(&clock->word);
+}
+
+TWI_INLINE int64_t twi_clock_time_of(int64_t word) {
+    return (int64_t)((uint64_t)word << 2) >> 2;
 }
 
 /* Returns engine time in Unix milliseconds. Hot. It is relaxed, because the word publishes only itself, and the
  * coherence of one word is enough to make sure that time never goes back. */
 TWI_INLINE int64_t twi_clock_now_ms(struct twi_clock *clock) {
     int64_t word = twi_load_relaxed(&clock->word);
-    return twi_likely((word & TWI_CLOCK_STATE) == TWI_CLOCK_RELIED) ? word >> 2 : twi_clock_read(clock);
+    return twi_likely((word & TWI_CLOCK_STATE) == TWI_CLOCK_RELIED) ? twi_clock_time_of(word) : twi_clock_read(clock);
 }
+
+/* Returns bits 24 to 55 of the time stamp counter. They repeat after half a year or more. */
+TWI_INLINE uint64_t twi_clock_stamp(void) {
+#if TWI_CLOCK_STAMPS
+    uint64_t stamp;
+    __asm__ volatile("rdtsc\n\tshldl $8, %%eax, %%edx" : "=d"(stamp) : : "rax", "cc");
+    return stamp;
+#else
+    return 0;
+#endif
+}
+
+/* Returns true if the word is young. Then *now_ms is its time. The word is loaded after the stamp: who moves it writes
+ * the word first. So no word is older than its stamp says. */
+TWI_INLINE bool twi_clock_is_young(const struct twi_clock *clock, int64_t *now_ms) {
+    if (!TWI_CLOCK_STAMPS || twi_unlikely(twi_load_acquire(&clock->stamp) != twi_clock_stamp())) return false; /* Y1 */
+    *now_ms = twi_clock_time_of(twi_load_relaxed(&clock->word));
+    return true;
+}
+
+/* Does the same as twi_clock_read(), and then the word is young. */
+int64_t twi_clock_renew_ms(struct twi_clock *clock);
 
 /* Returns engine time in microseconds since 1970. It reads the hook, or the system's fine clock if that needs no system
  * call, or otherwise the coarse clock (grain_ms). The result is never behind an earlier reading of engine time in
@@ -129,6 +172,10 @@ TWI_INLINE int64_t twi_clock_exact_ms(struct twi_clock *clock) {
     return us / 1000 - (us % 1000 < 0);
 }
 
+/* Whether it stands, because the wall clock was set back. */
+TWI_INLINE bool twi_clock_stands(const struct twi_clock *clock) {
+    return twi_load_relaxed(&clock->held_since_ms) != 0;
+}
 /* Returns for how long engine time stands still from now on, because the wall clock was set back; 0: it runs. Call it
  * after a reading of engine time. Costs a load while the wall clock agrees. */
 int64_t twi_clock_pause_ms(struct twi_clock *clock);

@@ -63,14 +63,14 @@ __attribute__((noinline)) static tw_status hot_take_striped(tw_engine *engine, s
     return status;
 }
 
-/* Returns the time for a denial. It reads the clock, because a word that no thread keeps must not deny a call. -1
- * means that the window may be over by the exact clock, or that engine time stands still, so the denial is not decided
- * here (acquire.c). */
-__attribute__((noinline)) static int64_t hot_denied_at(tw_engine *engine, const struct twi_generation *generation) {
-    int64_t now_ms = twi_clock_read(&engine->clock);
-    /* endless windows end at INT64_MAX, and a clock may be before 1970 */
-    bool is_near = twi_time_add(now_ms, engine->clock.near_ms) >= generation->end_ms;
-    return twi_unlikely(is_near || twi_clock_pause_ms(&engine->clock) != 0) ? -1 : now_ms;
+/* Returns true if a call may be denied, and the time for that. A word that no thread keeps must not deny a call: so the
+ * clock is read, unless the word is young. False means that the window may be over by the exact clock, or that engine
+ * time stands still, so the denial is not decided here (acquire.c). */
+TWI_INLINE bool hot_may_deny(tw_engine *engine, const struct twi_generation *generation, int64_t *now_ms) {
+    if (!twi_clock_is_young(&engine->clock, now_ms)) *now_ms = twi_clock_renew_ms(&engine->clock);
+    /* a young word lags by a little more than a refresh; endless windows end at INT64_MAX; -1 is a moment in 1969 */
+    int64_t soon_ms = *now_ms + 2 * TWI_CLOCK_NEAR_MS + engine->clock.grain_ms;
+    return twi_likely((uint64_t)soon_ms < (uint64_t)generation->end_ms) && twi_likely(!twi_clock_stands(&engine->clock));
 }
 
 /* Called for a soft limit with Redis, if the call may need more than to count its units (share.h). */
@@ -129,7 +129,7 @@ TWI_INLINE bool TWI_HOT_OWN(decide)(tw_family *family, struct twi_thread *self, 
     if (shares && twi_unlikely(!twi_share_estimate(family, cell, n, limit, &share))) return false;
     tw_status status = TWI_HOT_OWN(take)(engine, generation, cell, n, share.most, self, &decision);
     if (twi_unlikely(status == TWI_AGAIN) || twi_unlikely(status < 0)) return false;
-    if (status == TW_DENIED && (decision.now_ms = hot_denied_at(engine, generation)) < 0) return false;
+    if (status == TW_DENIED && !hot_may_deny(engine, generation, &decision.now_ms)) return false;
     if (shares && (twi_unlikely(status != TW_OK) || twi_unlikely(decision.view >= share.no_check_below))) {
         struct twi_decision decided = decision; /* a copy, for the same reason as in `take` */
         hot_share_decided(family, generation, cell, n, limit, status, &decided);
@@ -147,6 +147,7 @@ TWI_INLINE bool TWI_HOT_OWN(decide)(tw_family *family, struct twi_thread *self, 
     twi_section_leave(self);
     twi_call_looks(engine, self);
     if (verdict != NULL) twi_verdict_fill(verdict, TWI_HOT_SYNCED, status, n, limit, &decision);
+    if (twi_unlikely(status == TW_DENIED)) twi_verdict_add_grain(family, verdict);
     *answer = status;
     return true;
 }
@@ -219,34 +220,13 @@ TWI_HOT_CODE static TWI_COLD tw_status TWI_HOT_OWN(acquire_contended)(struct twi
     return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
 }
 
-/* Called if a plain counter leaves no room. It reads the word again, so that the caller need not keep a value for
- * this case. The caller is inside a section, and this function leaves it. */
-TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(acquire_denied)(struct twi_generation *generation,
-                                                                                    struct twi_cell *cell, tw_key key,
-                                                                                    int64_t n, int64_t limit,
-                                                                                    tw_verdict *verdict) {
-    tw_family *family = generation->family;
-    struct twi_thread *self = twi_thread_self;
-    int64_t now_ms = hot_denied_at(family->engine, generation);
-    uint64_t word = twi_load_acquire(&cell->local); /* C2 */
-    int64_t used = twi_word_value(word);
-    if (twi_unlikely(now_ms < 0) || twi_unlikely((word & TWI_FROZEN) != 0) || twi_unlikely(used + n <= limit)) {
-        twi_section_leave(self);
-        return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
-    }
-    twi_limit_stats_count_denied(family, self, n > limit ? TW_CAUSE_NEVER : TW_CAUSE_LIMIT);
-    if (verdict != NULL)
-        twi_verdict_fill_plain(verdict, false, n, limit, used, generation->start_ms, generation->end_ms, now_ms);
-    twi_section_leave(self);
-    return TW_DENIED;
-}
-
 /* Decides with a plain counter. The limit is at most TW_DELTA_MAX, so no sum overflows. A call without a verdict
  * does not pay for a verdict. The caller is inside a short section, and this function leaves it. */
 TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_plain)(struct twi_thread *self, struct twi_generation *generation,
                                                              struct twi_cell *cell, tw_key key, int64_t n,
                                                              int64_t limit, int64_t now_ms, tw_verdict *verdict) {
     tw_family *family = generation->family;
+    tw_engine *engine = family->engine;
     struct twi_limit_lines *lines = twi_load_acquire(&family->limit_lines); /* S2 */
     if (twi_unlikely(lines == NULL) || twi_unlikely(self->shard >= lines->count)) goto not_plain;
     struct twi_limit_shard *counts = (struct twi_limit_shard *)((char *)lines->shards + self->shard_bytes);
@@ -255,8 +235,14 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_plain)(struct twi_thread *
     if (twi_unlikely((word & TWI_FROZEN) != 0)) goto not_plain;
     int64_t used = twi_word_value(word);
     if (used + n > limit) {
-        self->depth++; /* the callee leaves by twi_section_leave() */
-        return TWI_HOT_OWN(acquire_denied)(generation, cell, key, n, limit, verdict);
+        if (twi_unlikely(n > limit) || !hot_may_deny(engine, generation, &now_ms)) goto not_plain;
+        int64_t denied = twi_limit_stats_raise(&counts->denied);
+        if (twi_likely(verdict != NULL))
+            twi_verdict_fill_denied(verdict, n, limit, used, engine->clock.grain_ms, generation->start_ms,
+                                    generation->end_ms, now_ms);
+        twi_section_leave_first(self);
+        (void)twi_call_over(engine, denied);
+        return TW_DENIED;
     }
     if (twi_unlikely(!twi_cas_weak_acqrel(&cell->local, &word, word + ((uint64_t)n << TWI_COUNT_SHIFT)))) {
         self->depth++; /* the callee leaves by twi_section_leave() */
@@ -266,9 +252,9 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_plain)(struct twi_thread *
     int64_t calls = twi_limit_stats_raise(&counts->admitted);
     if (twi_unlikely(twi_limit_is_near_below(used, limit))) (void)twi_limit_stats_raise(&counts->near);
     if (twi_likely(verdict != NULL))
-        twi_verdict_fill_plain(verdict, true, n, limit, used, generation->start_ms, generation->end_ms, now_ms);
+        twi_verdict_fill_plain(verdict, limit, used, generation->start_ms, generation->end_ms, now_ms);
     twi_section_leave_first(self);
-    return twi_call_over(family->engine, calls);
+    return twi_call_over(engine, calls);
 not_plain:
     twi_section_leave_first(self);
     return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
@@ -290,15 +276,15 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_by_line)(struct twi_thread
     return TWI_HOT_OWN(acquire_further)(generation, key, n, limit, verdict, hash);
 }
 
-/* For a call to which the word gives no time. It reads the clock in the short section and with the window of its caller,
- * and leaves that section. */
+/* For a call to which the word gives no time. It reads the clock in the short section and with the window of its
+ * caller, and leaves that section. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(acquire_timed)(struct twi_generation *generation,
                                                                                    tw_key key, int64_t n, int64_t limit,
                                                                                    tw_verdict *verdict) {
     tw_family *family = generation->family;
     tw_engine *engine = family->engine;
     struct twi_thread *self = twi_thread_self;
-    int64_t now_ms = twi_clock_now_ms(&engine->clock); /* after W1 */
+    int64_t now_ms = twi_clock_renew_ms(&engine->clock); /* after W1 */
     if (twi_unlikely(!twi_generation_holds(generation, now_ms))) {
         twi_section_leave_first(self);
         return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
@@ -323,8 +309,8 @@ TWI_HOT_OWN(acquire_long)(tw_family *family, tw_key key, int64_t n, int64_t limi
     twi_section_enter_first(self);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     TWI_RACE_POINT(window_loaded_time_not_read);
-    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* after W1; a stale time is in no window */
-    if (twi_unlikely(!twi_generation_holds(generation, now_ms))) {
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* after W1 */
+    if (!hot_holds(generation, now_ms) && !hot_holds_young(engine, generation, &now_ms)) {
         if (twi_likely(generation->family == family)) /* otherwise it is the window that holds no time (family.h) */
             return TWI_HOT_OWN(acquire_timed)(generation, key, n, limit, verdict);
         twi_section_leave_first(self);
@@ -344,8 +330,8 @@ TWI_HOT_OWN(acquire_short)(tw_family *family, tw_key key, int64_t n, int64_t lim
     twi_section_enter_first(self);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     TWI_RACE_POINT(window_loaded_time_not_read);
-    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* after W1; a stale time is in no window */
-    if (twi_unlikely(!twi_generation_holds(generation, now_ms))) {
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* after W1 */
+    if (!hot_holds(generation, now_ms) && !hot_holds_young(engine, generation, &now_ms)) {
         if (twi_likely(generation->family == family)) /* otherwise it is the window that holds no time (family.h) */
             return TWI_HOT_OWN(acquire_timed)(generation, key, n, limit, verdict);
         twi_section_leave_first(self);

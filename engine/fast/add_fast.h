@@ -130,6 +130,17 @@ TWI_INLINE bool hot_may_begin(const struct twi_thread *self, const tw_engine *en
     return twi_likely(self->mark == TWI_THREAD_MARK) && twi_likely(!twi_load_relaxed(&engine->life.gate));
 }
 
+/* Returns true if the window that was loaded as `current` (W1) contains a time that was loaded after it. The window has
+ * begun, because engine time had reached it when it became `current`. A negative time is in no window. */
+TWI_INLINE bool hot_holds(const struct twi_generation *generation, int64_t now_ms) {
+    twi_check_dear(now_ms < 0 || generation->end_ms == 0 || now_ms >= generation->start_ms);
+    return twi_likely((uint64_t)now_ms < (uint64_t)generation->end_ms);
+}
+/* The same, where the word alone does not give the time, but is young. */
+TWI_INLINE bool hot_holds_young(const tw_engine *engine, const struct twi_generation *generation, int64_t *now_ms) {
+    return twi_likely(twi_clock_is_young(&engine->clock, now_ms)) && hot_holds(generation, *now_ms);
+}
+
 /* In which section a fast function works. */
 enum hot_section {
     HOT_OUTSIDE, /* the thread is in no section and did not just insert a key, so this opens a short section */
@@ -298,7 +309,8 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(look_in_index)(struct twi
     return TWI_HOT_OWN(insert)(insert, view, hash);
 }
 
-/* For a key that is probably new, or a thread that is inside a section. It reads the clock if the word gives no time. */
+/* For a key that is probably new, or a thread that is inside a section. It reads the clock if the word gives no
+ * time. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(begin_new)(tw_family *family, tw_key key,
                                                                                int64_t delta, int64_t *view) {
     struct twi_thread *self = twi_thread_self;
@@ -392,13 +404,13 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_by_line)(tw_engine *engine, st
     return TWI_HOT_OWN(not_shown)(generation, key, delta, view, cell);
 }
 
-/* For a call to which the word gives no time. It reads the clock in the short section and with the window of its caller,
- * and leaves that section. */
+/* For a call to which the word gives no time. It reads the clock in the short section and with the window of its
+ * caller, and leaves that section. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status
 TWI_HOT_OWN(add_timed)(tw_family *family, tw_key key, int64_t delta, int64_t *view, struct twi_generation *generation) {
     tw_engine *engine = family->engine;
     struct twi_thread *self = twi_thread_self;
-    int64_t now_ms = twi_clock_now_ms(&engine->clock); /* after W1 */
+    int64_t now_ms = twi_clock_renew_ms(&engine->clock); /* after W1 */
     if (twi_unlikely(!twi_generation_holds(generation, now_ms))) {
         twi_section_leave_first(self);
         return twi_add_slow(family, key, delta, view);
@@ -425,8 +437,8 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_long)(tw_family *family, tw_ke
     hot_enter(self, section);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     TWI_RACE_POINT(window_loaded_time_not_read);
-    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* behind W1: inserts rely on it. Stale: in no window */
-    if (twi_unlikely(!twi_generation_holds(generation, now_ms))) {
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* behind W1, because inserts rely on it */
+    if (!hot_holds(generation, now_ms) && !hot_holds_young(engine, generation, &now_ms)) {
         if (section == HOT_INSIDE) return TWI_HOT_OWN(begin_new)(family, key, delta, view);
         return TWI_HOT_OWN(add_timed)(family, key, delta, view, generation);
     }
@@ -446,8 +458,8 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_short)(tw_family *family, tw_k
     hot_enter(self, section);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     TWI_RACE_POINT(window_loaded_time_not_read);
-    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* behind W1: inserts rely on it. Stale: in no window */
-    if (twi_unlikely(!twi_generation_holds(generation, now_ms))) {
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* behind W1, because inserts rely on it */
+    if (!hot_holds(generation, now_ms) && !hot_holds_young(engine, generation, &now_ms)) {
         if (section == HOT_INSIDE) return TWI_HOT_OWN(begin_new)(family, key, delta, view);
         return TWI_HOT_OWN(add_timed)(family, key, delta, view, generation);
     }

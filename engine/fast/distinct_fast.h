@@ -23,8 +23,8 @@ TWI_HOT_CODE tw_status TWI_HOT_DISTINCT(tw_family *family, tw_key key, tw_key el
     bool outermost = twi_section_enter_short(self);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     int64_t now_ms = twi_clock_peek_ms(&engine->clock);                     /* a stale time is in no window */
-    if (twi_unlikely(!twi_generation_holds(generation, now_ms))) {
-        now_ms = twi_clock_now_ms(&engine->clock);
+    if (!hot_holds(generation, now_ms) && !hot_holds_young(engine, generation, &now_ms)) {
+        now_ms = twi_clock_renew_ms(&engine->clock);
         if (twi_unlikely(!twi_generation_holds(generation, now_ms))) goto slow;
     }
     struct twi_cell *cell = hot_find(engine, generation, hash, TWI_HOT_DISTINCT_SYNCED, key);

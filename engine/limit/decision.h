@@ -98,15 +98,28 @@ TWI_INLINE void twi_verdict_fill(tw_verdict *verdict, bool synced, tw_status sta
                                  twi_decision_retry_ms(decision, n, limit));
 }
 
-/* Fills the verdict in the same way, for a count of this process alone, in a window that contains now_ms. */
-TWI_INLINE void twi_verdict_fill_plain(tw_verdict *verdict, bool allowed, int64_t n, int64_t limit, int64_t used,
-                                       int64_t start_ms, int64_t end_ms, int64_t now_ms) {
-    int64_t left_ms = end_ms == TW_UNBOUNDED ? TW_UNBOUNDED : end_ms - now_ms;
-    int64_t remaining = allowed || used < limit ? limit - used : 0;
-    int64_t retry_ms = allowed ? 0 : n > limit ? -1 : left_ms;
-    twi_verdict_put(verdict, limit, used, remaining, twi_unlikely(used <= 0) ? 0 : left_ms, retry_ms, 0, start_ms);
-    twi_verdict_fill_tail(verdict, TW_BY_LOCAL, allowed);
-    if (!allowed && n > limit) verdict->cause = TW_CAUSE_NEVER;
+/* Fills the verdict in the same way, for a count of this process alone, in a window that contains now_ms, and for a call
+ * that is admitted. */
+TWI_INLINE void twi_verdict_fill_plain(tw_verdict *verdict, int64_t limit, int64_t used, int64_t start_ms,
+                                       int64_t end_ms, int64_t now_ms) {
+    int64_t left_ms = end_ms - now_ms;
+    if (twi_unlikely(end_ms == TW_UNBOUNDED)) left_ms = TW_UNBOUNDED;
+    if (twi_unlikely(used <= 0)) left_ms = 0;
+    twi_verdict_put(verdict, limit, used, limit - used, left_ms, 0, 0, start_ms);
+    twi_verdict_fill_tail(verdict, TW_BY_LOCAL, true);
+}
+
+/* The same for a call that is denied. The grain of the clock makes a sleep long enough. */
+TWI_INLINE void twi_verdict_fill_denied(tw_verdict *verdict, int64_t n, int64_t limit, int64_t used, int64_t grain_ms,
+                                        int64_t start_ms, int64_t end_ms, int64_t now_ms) {
+    int64_t left_ms = end_ms - now_ms, retry_ms = left_ms + grain_ms;
+    if (twi_unlikely(end_ms == TW_UNBOUNDED)) left_ms = retry_ms = TW_UNBOUNDED;
+    if (twi_unlikely(n > limit)) retry_ms = -1;
+    if (twi_unlikely(used <= 0)) left_ms = 0;
+    twi_verdict_put(verdict, limit, used, twi_unlikely(used < limit) ? limit - used : 0, left_ms, retry_ms, 0,
+                    start_ms);
+    twi_verdict_fill_tail(verdict, TW_BY_LOCAL, false);
+    if (twi_unlikely(n > limit)) verdict->cause = TW_CAUSE_NEVER;
 }
 
 /* Adds to an exact retry time by how much the clock of a sleep differs from engine time. Called when the verdict is

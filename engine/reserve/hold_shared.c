@@ -243,7 +243,10 @@ static tw_status take(const struct twi_call *call, int64_t limit, tw_verdict *ve
     if (status == TW_OK && !taken && used < limit)
         status = twi_refuse(TW_ERR_FULL, "key: 16,777,215 slots are in use, and no more are kept");
     if (status != TW_OK) return twi_limit_stats_answered(call->family, 1, status, verdict);
-    twi_verdict_fill_plain(verdict, taken, 1, limit, used, 0, TW_UNBOUNDED, call->now_ms);
+    if (taken)
+        twi_verdict_fill_plain(verdict, limit, used, 0, TW_UNBOUNDED, call->now_ms);
+    else
+        twi_verdict_fill_denied(verdict, 1, limit, used, 0, 0, TW_UNBOUNDED, call->now_ms);
     if (taken)
         twi_limit_stats_count(call->family, call->self, admitted_there);
     else

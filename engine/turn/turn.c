@@ -379,6 +379,14 @@ tw_status tw_turn(tw_engine *engine) {
     return TW_OK;
 }
 
+/* A process that supervises, or that root is barred from, reads nothing that others write. In a forked child that has not
+ * called yet the engine is still the parent's. */
+void tw_tick(tw_engine *engine) {
+    if (engine == NULL || !twi_process_has_begun() || twi_process_is_barred() || twi_supervisor_is_here()) return;
+    if (!engine->life.host_driven || engine->clock.hook != NULL || twi_load_acquire(&engine->life.stopped)) return;
+    (void)twi_clock_renew_ms(&engine->clock);
+}
+
 int tw_fd(const tw_engine *engine) {
     (void)twi_thread_here(); /* a forked child must not get the descriptor of its parent */
     return engine->life.host_driven ? engine->here->waits.fd : -1;
