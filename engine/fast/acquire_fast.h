@@ -70,7 +70,8 @@ TWI_INLINE bool hot_may_deny(tw_engine *engine, const struct twi_generation *gen
     if (!twi_clock_is_young(&engine->clock, now_ms)) *now_ms = twi_clock_renew_ms(&engine->clock);
     /* a young word lags by a little more than a refresh; endless windows end at INT64_MAX; -1 is a moment in 1969 */
     int64_t soon_ms = *now_ms + 2 * TWI_CLOCK_NEAR_MS + engine->clock.grain_ms;
-    return twi_likely((uint64_t)soon_ms < (uint64_t)generation->end_ms) && twi_likely(!twi_clock_stands(&engine->clock));
+    return twi_likely((uint64_t)soon_ms < (uint64_t)generation->end_ms) &&
+           twi_likely(!twi_clock_stands(&engine->clock));
 }
 
 /* Called for a soft limit with Redis, if the call may need more than to count its units (share.h). */
