@@ -324,7 +324,7 @@ int64_t twi_clock_exact_us(struct twi_clock *clock) {
 }
 
 int64_t twi_clock_pause_ms(struct twi_clock *clock) {
-    if (twi_likely(!twi_clock_stands(clock))) return 0;
+    if (twi_likely(!twi_clock_pauses(clock))) return 0;
     int64_t mono = twi_clock_mono_ms(clock), pause = time_in_word_ms(clock) - allowed_ms(clock, wall_ms(clock), mono);
     return pause > 0 ? pause : 0;
 }

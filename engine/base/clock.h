@@ -172,12 +172,12 @@ TWI_INLINE int64_t twi_clock_exact_ms(struct twi_clock *clock) {
     return us / 1000 - (us % 1000 < 0);
 }
 
-/* Whether it stands, because the wall clock was set back. */
-TWI_INLINE bool twi_clock_stands(const struct twi_clock *clock) {
+/* Whether it pauses, because the wall clock was set back. */
+TWI_INLINE bool twi_clock_pauses(const struct twi_clock *clock) {
     return twi_load_relaxed(&clock->held_since_ms) != 0;
 }
-/* Returns for how long engine time stands still from now on, because the wall clock was set back; 0: it runs. Call it
- * after a reading of engine time. Costs a load while the wall clock agrees. */
+/* Returns for how long engine time pauses from now on, because the wall clock was set back; 0: it does not. A pause of
+ * up to 20 ms may not be noticed. Call it after a reading of engine time. Costs a load while the wall clock agrees. */
 int64_t twi_clock_pause_ms(struct twi_clock *clock);
 /* Returns by how much it may take longer until a moment of engine time than engine time shows. */
 TWI_INLINE int64_t twi_clock_longer_ms(struct twi_clock *clock) {

@@ -65,13 +65,13 @@ __attribute__((noinline)) static tw_status hot_take_striped(tw_engine *engine, s
 
 /* Returns true if a call may be denied, and the time for that. A word that no thread keeps must not deny a call: so the
  * clock is read, unless the word is young. False means that the window may be over by the exact clock, or that engine
- * time stands still, so the denial is not decided here (acquire.c). */
+ * time pauses, so the denial is not decided here (acquire.c). */
 TWI_INLINE bool hot_may_deny(tw_engine *engine, const struct twi_generation *generation, int64_t *now_ms) {
     if (!twi_clock_is_young(&engine->clock, now_ms)) *now_ms = twi_clock_renew_ms(&engine->clock);
     /* a young word lags by a little more than a refresh; endless windows end at INT64_MAX; -1 is a moment in 1969 */
     int64_t soon_ms = *now_ms + 2 * TWI_CLOCK_NEAR_MS + engine->clock.grain_ms;
     return twi_likely((uint64_t)soon_ms < (uint64_t)generation->end_ms) &&
-           twi_likely(!twi_clock_stands(&engine->clock));
+           twi_likely(!twi_clock_pauses(&engine->clock));
 }
 
 /* Called for a soft limit with Redis, if the call may need more than to count its units (share.h). */

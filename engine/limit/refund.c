@@ -83,13 +83,15 @@ static bool is_another_incarnation(const struct twi_call *call, const struct twi
     return began_ms > window_start_ms + (call->family->kind.synced ? INCARNATION_SLACK_MS : 0);
 }
 
-/* A call that is undone has made its counter. So if that is not found, its window is gone. */
-static bool is_gone(const struct giving *giving, const struct twi_call *call) {
-    return call->family->kind.from_first || (giving->undoes && !call->family->kind.evicts_idle);
+/* Returns true for a call that is undone and has counted its units here. If its counter is not found, its window is
+ * gone. A strict limit with Redis may have counted them there only, and idle eviction may have removed the counter. */
+static bool has_counted(const struct giving *giving, const struct tw_family *family) {
+    bool counts_here = !family->kind.synced || (!family->kind.is_strict && !family->kind.evicts_idle);
+    return giving->undoes && counts_here;
 }
 
 static tw_status make_place(struct twi_call *call, const struct giving *giving, struct twi_place *place) {
-    if (is_gone(giving, call)) return refuse_late();
+    if (call->family->kind.from_first || has_counted(giving, call->family)) return refuse_late();
     if (!call->family->kind.synced) return twi_refuse_for(TWI_WHY_REFUND); /* Redis had admitted no units */
     return twi_place_make(call, place);
 }
@@ -101,8 +103,8 @@ static tw_status put_back_once(struct twi_call *call, const struct giving *givin
     if (status != TW_OK) return status;
     if (is_another_incarnation(call, &place, giving->window_start_ms)) return refuse_late();
     status = lower(call, &place, giving);
-    if (status == TWI_AGAIN && is_gone(giving, call) && twi_load_acquire(&place.generation->phase) >= TWI_SEALING)
-        return refuse_late(); /* the counts of this window are final */
+    bool is_final = !call->family->kind.evicts_idle && twi_load_acquire(&place.generation->phase) >= TWI_SEALING;
+    if (status == TWI_AGAIN && giving->undoes && is_final) return refuse_late();
     if (status != TW_OK || giving->keep == NULL || giving->keep(call, &place, giving->n)) return status;
     int64_t local; /* there is no memory for a lease, so the count is restored */
     return twi_place_add(call, &place, giving->n, &local) == TWI_ADDED ? TW_ERR_FULL : refuse_late();
@@ -113,7 +115,7 @@ static tw_status put_back(tw_family *family, tw_key key, const struct giving *gi
     struct twi_call call;
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
-    if (giving->undoes && family->kind.has_starts) {
+    if (has_counted(giving, family) && family->kind.has_starts) {
         call.at = true;
         call.unix_ms = giving->window_start_ms;
     }

@@ -129,11 +129,13 @@ TEST(a_step_back_of_up_to_5_s_is_waited_out) {
             int64_t wall = fake_clock_wall_ms(&setting.fake), behind = START_MS + 1000 - wall;
             if (behind <= 0) break;
             assert_i64_equal(since_start(&setting), 1000);
+            if (behind > 20) assert_i64_equal(twi_clock_pause_ms(&setting.clock), behind); /* less is noise */
             fake_clock_advance_ms(&setting.fake, 1 + passed / 8);
         }
         live_through(&setting, steps_ms[index], 1 + steps_ms[index] / 100);
         assert_i64_equal(twi_clock_now_ms(&setting.clock), fake_clock_wall_ms(&setting.fake));
         assert_i64_equal(twi_clock_drift_ms(&setting.clock), 0);
+        assert_i64_equal(twi_clock_pause_ms(&setting.clock), 0);
     }
 }
 
@@ -147,6 +149,7 @@ TEST(a_greater_step_back_is_no_step_for_engine_time) {
         fake_clock_step_wall_ms(&setting.fake, -steps_ms[index]);
         for (int64_t passed = 0; passed < 30000; passed += 37) {
             assert_i64_equal(since_start(&setting), 1000 + passed);
+            assert_i64_equal(twi_clock_pause_ms(&setting.clock), 0);
             fake_clock_advance_ms(&setting.fake, 37);
         }
         fake_clock_advance_ms(&setting.fake, TW_HOUR); /* no thread reads */
