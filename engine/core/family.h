@@ -29,8 +29,13 @@ struct twi_limit_lines {
     uint32_t older; /* line of the older lines, for fewer threads; their counts stay there. 0 means none */
     struct twi_limit_shard shards[];
 };
+#define TWI_CAUSES 7u /* enum tw_cause (limit/cause.h) */
+/* The statistics of a family's limits that several threads write. */
+struct twi_limits_shared {
+    struct twi_limit_shard shard;           /* until threads have separate lines */
+    _Atomic int64_t denied_for[TWI_CAUSES]; /* by cause. All are rarer than TW_CAUSE_LIMIT, which is in a shard */
+};
 #define TWI_OVERSHOOT_BUCKETS 9u /* overshoot.h */
-#define TWI_CAUSES 7u            /* enum tw_cause (limit/cause.h) */
 
 /* State of the close coordinator of this family (turn/closing.h). Used by the turn. */
 #define TWI_CLOSED_KEPT 8u
@@ -242,9 +247,7 @@ struct tw_family {
     struct twi_fields *fields; /* the fields that it declares (redis_shape.h); never changes; NULL means any field */
     struct twi_family_entry entry;
     struct twi_family_agenda agenda;
-    struct twi_limit_shard limits_shared; /* statistics of its limits, until threads have separate lines */
-    /* denials by cause, of all threads: rarer than TW_CAUSE_LIMIT, which has no place here */
-    _Atomic int64_t denied_for[TWI_CAUSES];
+    struct twi_limits_shared limits_shared;
     struct twi_key_template template; /* it is the last field, because only the filled part of its frame is allocated */
 };
 

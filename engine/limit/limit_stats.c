@@ -14,7 +14,7 @@
 void twi_limit_stats_count_shared(tw_family *family, const struct twi_thread *self, size_t at) {
     twi_check_dear(at + sizeof(int64_t) <= sizeof(struct twi_limit_shard));
     if (self->shard == TWI_SHARD_ASIDE) return;
-    _Atomic int64_t *count = (_Atomic int64_t *)((unsigned char *)&family->limits_shared + at);
+    _Atomic int64_t *count = (_Atomic int64_t *)((unsigned char *)&family->limits_shared.shard + at);
     int64_t before = twi_add_relaxed(count, 1);
     if (before % SHARED_OFTEN != SHARED_OFTEN - 1 || self->shard == TWI_SHARD_SHARED) return;
     twi_store_relaxed(&family->requests.limit_lines, true);
@@ -23,7 +23,7 @@ void twi_limit_stats_count_shared(tw_family *family, const struct twi_thread *se
 
 void twi_limit_stats_count_cause(tw_family *family, const struct twi_thread *self, uint32_t cause) {
     twi_check_dear(cause != TW_CAUSE_LIMIT && cause < TWI_CAUSES);
-    if (self->shard != TWI_SHARD_ASIDE) (void)twi_add_relaxed(&family->denied_for[cause], 1);
+    if (self->shard != TWI_SHARD_ASIDE) (void)twi_add_relaxed(&family->limits_shared.denied_for[cause], 1);
 }
 
 tw_status twi_limit_stats_answered(tw_family *family, int64_t n, tw_status status, tw_verdict *verdict) {
@@ -92,12 +92,12 @@ int64_t twi_limit_stats_denied(const struct twi_limit_stats *stats) {
 }
 
 void twi_limit_stats_add(const struct tw_family *family, struct twi_limit_stats *sum) {
-    add_shard(&family->limits_shared, sum);
+    add_shard(&family->limits_shared.shard, sum);
     struct twi_limit_lines *lines = twi_load_acquire(&family->limit_lines); /* S2 */
     for (; lines != NULL; lines = older_lines(family, lines))
         for (uint32_t i = 0; i < lines->count; i++) add_shard(&lines->shards[i], sum);
     for (uint32_t cause = 0; cause < TWI_CAUSES; cause++)
-        sum->denied[cause] += twi_load_relaxed(&family->denied_for[cause]);
+        sum->denied[cause] += twi_load_relaxed(&family->limits_shared.denied_for[cause]);
     for (uint32_t i = 0; i < TWI_OVERSHOOT_BUCKETS; i++)
         sum->overshoots[i] += twi_load_relaxed(&family->overshoot.overshoots[i]);
     sum->overshoot_ppm += twi_load_relaxed(&family->overshoot.overshoot_ppm);
@@ -130,7 +130,6 @@ void twi_limit_stats_keep(struct tw_family *family) {
 void twi_limit_stats_clear(struct tw_family *family) {
     memset((void *)&family->limits_shared, 0, sizeof family->limits_shared);
     twi_store_relaxed(&family->limit_lines, NULL); /* it was in the parent's arena */
-    for (uint32_t cause = 0; cause < TWI_CAUSES; cause++) twi_store_relaxed(&family->denied_for[cause], 0);
     for (uint32_t i = 0; i < TWI_OVERSHOOT_BUCKETS; i++) twi_store_relaxed(&family->overshoot.overshoots[i], 0);
     twi_store_relaxed(&family->overshoot.overshoot_ppm, 0);
 }

@@ -10,8 +10,8 @@
 //   engine/limit/lease.c:twi_lease_list 321da8736798
 //   engine/limit/lease.c:request f56b1da54168
 //   engine/limit/lease.c:put_back c1299b246c1f
-//   engine/limit/lease.c:fall_short bf7f94c0f243
-//   engine/limit/lease.c:spend df0c8fecd7a2
+//   engine/limit/lease.c:fall_short 810d5541a599
+//   engine/limit/lease.c:spend 5a16cff29488
 //   engine/limit/lease.c:keep_units 676a4aa508e4
 //   engine/turn/lease_renewal.c:take_out a7dd96b72507
 //   engine/turn/lease_renewal.c:may_draw 05b5822e8f6a

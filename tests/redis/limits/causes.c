@@ -1,5 +1,5 @@
-/* causes.c -- why a limit over Redis does not admit, and when it is worth asking again: while Redis replies, while it is
- * silent (SIGSTOP), when it is gone (SIGKILL), if it has a key of another type, and when calls_max calls are under way.
+/* causes.c -- why a limit over Redis does not admit, and when it is worth asking again: while Redis replies, is silent
+ * (SIGSTOP) or gone (SIGKILL), if it has a key of another type, and when calls_max calls are under way.
  * limit_results.c has the causes of each mode, shape and policy.
  * Always true: windows are ten years, so that a time after which asking is worth it is never the window's end. */
 #include "tests/redis/limits/hard_support.h"

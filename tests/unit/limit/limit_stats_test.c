@@ -83,8 +83,8 @@ static void assert_denied(const char *family, const char *cause, int64_t count) 
     if (!has(line)) fail_msg("there is no line %s", line);
 }
 
-/* Goal: each call that is not admitted is counted once, under its cause, whichever call it was; all of them together are
- * the engine's figure. */
+/* Goal: each call that is not admitted is counted once, under its cause, whichever call it was. All of them together
+ * are the engine's figure. */
 TEST(denials_are_counted_by_their_cause) {
     static const uint32_t shapes[] = {TW_SHAPE_FIXED, TW_SHAPE_SLIDING, TW_SHAPE_GCRA};
     static const char *const names[] = {"fixed", "sliding", "rate"};
