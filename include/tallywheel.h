@@ -1601,6 +1601,7 @@ TW_API tw_status tw_limits_reload(tw_limits *limits, char *error_text, size_t er
 
 /** Calls tw_acquire() with the file's limit for `key`. If no line matches the key, or if it is
  *  unlimited, the call returns TW_OK and counts nothing, and limit and remaining are TW_UNBOUNDED.
+ *  A limit of 0 denies with TW_CAUSE_NEVER.
  *  Cost: two binary searches, then tw_acquire(). The searches wait for no thread.
  *  Returns the same as tw_acquire(), and
  *    TW_ERR_OPTIONS  no line names the family; check its spelling in the file */

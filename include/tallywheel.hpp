@@ -53,6 +53,12 @@ inline const char *error_text() noexcept {
     return tw_error_text();
 }
 
+/** The details of a decision. `cause` says why a call was not admitted (enum tw_cause). */
+struct verdict : tw_verdict {
+    verdict() noexcept : tw_verdict() {
+    }
+};
+
 /** The token of a lock or a reservation, a C string. */
 struct token {
     char text[TW_TOKEN_SIZE] = {};

@@ -59,7 +59,10 @@ static int counts() {
     bool first = false;
     tw_verdict verdict;
     CHECK(views.acquire("buyer", 2, 3, &verdict) == TW_OK && verdict.remaining == 1);
-    CHECK(views.acquire("buyer", 2, 3) == TW_DENIED);
+    tallywheel::verdict why;
+    CHECK(views.acquire("buyer", 2, 3, &why) == TW_DENIED && why.cause == TW_CAUSE_LIMIT && why.retry_after_ms > 0);
+    CHECK(views.acquire("buyer", 4, 3, &why) == TW_DENIED && why.cause == TW_CAUSE_NEVER && why.retry_after_ms == -1);
+    CHECK(views.acquire("buyer", 0, 3, &why) == TW_OK && why.cause == 0);
     CHECK(views.acquire_some("buyer", 2, 3, taken) == TW_OK && taken == 1);
     CHECK(views.acquire_wait("buyer", 4, 3, 60000) == TW_DENIED);
     CHECK(views.once("order-7", first) == TW_OK && first && views.once("order-7", first) == TW_OK && !first);
@@ -130,7 +133,8 @@ static int others() {
     const int64_t deltas[] = {3, 4};
     int64_t views_of[2] = {}, view = 0;
     CHECK(views.add_many(keys, deltas, 2, views_of) == TW_OK && views_of[0] == 3 && views_of[1] == 4);
-    CHECK(pin.open(views, "a") == TW_OK && pin.add(2, &view) == TW_OK && view == 5 && pin.open(views, "b") == TW_ERR_MODE);
+    CHECK(pin.open(views, "a") == TW_OK && pin.add(2, &view) == TW_OK && view == 5 &&
+          pin.open(views, "b") == TW_ERR_MODE);
     tallywheel::pin moved(std::move(pin));
     CHECK(!pin && moved.add() == TW_OK && views.get("a", view) == TW_OK && view == 6);
     moved.close();
@@ -176,9 +180,11 @@ static int answers_later() {
     endless.window = TW_WINDOW_FOREVER;
     int answers = 0, gone = 0;
     CHECK(queue.open(engine) == TW_ERR_CLOSED && queue.fd() == -1 && queue.run() == 0 && !queue);
-    CHECK(engine.open() == TW_OK && stock.open(engine, endless) == TW_OK && queue.open(engine) == TW_OK && queue.fd() >= 0);
+    CHECK(engine.open() == TW_OK && stock.open(engine, endless) == TW_OK && queue.open(engine) == TW_OK &&
+          queue.fd() >= 0);
     tallywheel::request request;
-    CHECK(request.acquire(stock, "phone", 1, 1) == TW_ERR_CLOSED && request.answer() == nullptr && request.cancel() == TW_OK);
+    CHECK(request.acquire(stock, "phone", 1, 1) == TW_ERR_CLOSED && request.answer() == nullptr &&
+          request.cancel() == TW_OK);
     auto count = [&answers](const tw_request &answer) { answers += answer.status == TW_OK ? 1 : 100; };
     CHECK(request.prepare(count, queue, 60000) == TW_OK);
     CHECK(request.acquire(stock, "phone", 1, 1) == TW_OK && request.answer()->verdict.used == 1);

@@ -1,5 +1,6 @@
 /* limits_test.c -- limits from a file: the closest line decides, errors name file and line and change nothing, and a
  * reload delays no reader. Each test writes whole files into a separate folder. */
+#include "tests/support/cause.h"
 #include "tests/unit/rig.h"
 
 #include "extras/limits.h"
@@ -196,9 +197,12 @@ TEST_WITH(calls_are_decided_by_the_files_limit, begin, end, NULL) {
     assert_i64_equal(verdict.limit, 2);
     assert_i64_equal(verdict.remaining, 0);
     assert_i64_equal(verdict.reset_after_ms, 60000);
-    (void)acquire("api", "user:1", 1, TW_DENIED);
-    (void)acquire("api", "user:2", 1, TW_OK);
-    (void)acquire("api", "user:0", 1, TW_DENIED);
+    verdict = acquire("api", "user:1", 1, TW_DENIED);
+    test_assert_cause(&verdict, TW_CAUSE_LIMIT);
+    verdict = acquire("api", "user:2", 1, TW_OK);
+    test_assert_no_cause(&verdict);
+    verdict = acquire("api", "user:0", 1, TW_DENIED);
+    test_assert_cause(&verdict, TW_CAUSE_NEVER);
     rig_pass(&rig, 60000);
     (void)acquire("api", "user:1", 1, TW_OK);
     tw_family *family = tw_family_find(rig.engine, "api.1m"), *found = NULL;
@@ -334,7 +338,9 @@ TEST_WITH(windows_and_words_become_families, begin, end, NULL) {
 TEST_WITH(a_rate_with_a_burst_is_a_line_too, begin, end, NULL) {
     load_text("api user:* 10 1s shape=gcra burst=3\n"); /* ten a second: one each 100 ms, three at once */
     for (int i = 0; i < 3; i++) (void)acquire("api", "user:1", 1, TW_OK);
-    assert_i64_equal(acquire("api", "user:1", 1, TW_DENIED).retry_after_ms, 100);
+    tw_verdict verdict = acquire("api", "user:1", 1, TW_DENIED);
+    assert_i64_equal(verdict.retry_after_ms, 100);
+    test_assert_cause(&verdict, TW_CAUSE_LIMIT);
     rig_pass(&rig, 100);
     (void)acquire("api", "user:1", 1, TW_OK);
     write_file("api user:* 10 1s shape=gcra burst=5\n");
