@@ -21,6 +21,8 @@ import header_doc
 ROOT = os.path.abspath(os.environ.get("TW_ROOT") or os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 KEPT = os.path.join(ROOT, "packaging/libtallywheel.abi")
 RESERVED = re.compile(r"(u?int64_t) reserved\[([^;]*)\];")
+# A word of which one byte has a use, behind its comment.
+BYTE = re.compile(r"uint8_t (\w+);(\s*/\*(?:(?!\*/).)*\*/)?\s*uint8_t reserved_bytes\[7\];", re.DOTALL)
 
 
 # ---- what may grow ----------------------------------------------------------------------------------------------------
@@ -29,7 +31,8 @@ RESERVED = re.compile(r"(u?int64_t) reserved\[([^;]*)\];")
 
 def named_words(header: str) -> str:
     """Each reserved word by a name of its own, counted from the end: one that becomes a field is then another name at the
-    same place, which abidiff takes for harmless, and the others stay what they are."""
+    same place, which abidiff takes for harmless, and the others stay what they are. A field of one byte stands for its whole
+    word: the seven bytes behind it were reserved, and are."""
 
     def words(match: re.Match) -> str:
         length = match.group(2)
@@ -37,7 +40,7 @@ def named_words(header: str) -> str:
         return " ".join(f"{match.group(1)} reserved_{number};" for number in range(count, 0, -1))
 
     room = int(re.search(r"#define TW_STATS_ROOM (\d+)", header).group(1))
-    return RESERVED.sub(words, header)
+    return RESERVED.sub(words, BYTE.sub(r"uint64_t \1;", header))
 
 
 def last_members() -> dict[str, str]:

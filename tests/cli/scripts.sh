@@ -392,11 +392,12 @@ if ! command -v abidiff >/dev/null 2>&1; then
 fi
 header '' && run 0 abi.py --renew
 abi 0 's/^TW_API int tw_fd/TW_API int tw_new(void);\n&/; s/TW_KIND_DISTINCT = 2/&, TW_KIND_NEW = 3/; /^#define TW_STATS(X)/,/[^\\]$/s/")$/& X(new_figure, gauge, "new")/
-    /^struct tw_options/,/^};/s/^};/const char *new_option;\n};/; /^struct tw_verdict/,/^};/s/uint64_t reserved\[8\]/uint64_t new_field, reserved[7]/
+    /^struct tw_options/,/^};/s/^};/const char *new_option;\n};/; /^struct tw_verdict/,/^};/s/uint64_t reserved\[7\]/uint64_t new_field, reserved[6]/
     s/uint64_t new_field, /uint64_t new_field; uint64_t /' && [ "$(grep -c 'new_' "$TW_ROOT/include/tallywheel.h")" -eq 3 ]
 ok $? 'calls, numbers, options and figures may be added, and reserved words used'
 abi 1 '/^TW_API int tw_fd/d' && says 'tw_fd' && abi 1 's/TW_KIND_DISTINCT = 2/TW_KIND_DISTINCT = 3/' && says TW_KIND_DISTINCT
 ok $? 'a call that goes and a number that changes are named'
 abi 1 's/^    uint32_t wait_replicas;/    uint32_t new_option; &/' && says new_option &&
-    abi 1 '/^struct tw_verdict/,/^};/s/reserved\[8\]/reserved[9]/' && says 'struct tw_verdict'
+    abi 1 '/^struct tw_verdict/,/^};/s/reserved\[7\]/reserved[8]/' && says 'struct tw_verdict' &&
+    abi 1 '/^struct tw_verdict/,/^};/s/reserved_bytes\[7\]/reserved_bytes[15]/' && says 'struct tw_verdict'
 ok $? 'and so are an option in the middle and a verdict that grows'
