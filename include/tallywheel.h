@@ -1193,8 +1193,8 @@ struct tw_verdict {
     uint8_t allowed;                /* 1: the limit admits. 0: it denies, also in shadow mode.
                                        With an error: what the policy recommends */
     uint8_t final;                  /* Redis reported that the whole limit is spent */
-    uint8_t cause;                  /* enum tw_cause: why the limit does not admit. TW_CAUSE_OUTAGE,
-                                       _BUSY, _FULL: then `remaining` is 0, as nothing is known */
+    uint8_t cause;                  /* enum tw_cause: why the limit does not admit. TW_CAUSE_OUTAGE
+                                       and _BUSY: then `remaining` is 0, as nothing is known */
     uint8_t reserved_bytes[7];
     uint64_t reserved[7];
 };

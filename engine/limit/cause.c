@@ -18,7 +18,7 @@ void twi_verdict_deny(tw_verdict *verdict, uint32_t cause, int64_t retry_ms) {
     verdict->cause = (uint8_t)cause;
     if (cause == TW_CAUSE_LIMIT && retry_ms < 1) retry_ms = 1; /* the cause has ended since the decision */
     verdict->retry_after_ms = cause == TW_CAUSE_NEVER ? -1 : is_known ? retry_ms : bounded(retry_ms);
-    if (cause == TW_CAUSE_OUTAGE || cause == TW_CAUSE_BUSY || cause == TW_CAUSE_FULL) verdict->remaining = 0;
+    if (cause == TW_CAUSE_OUTAGE || cause == TW_CAUSE_BUSY) verdict->remaining = 0;
 }
 
 void twi_verdict_admit(tw_verdict *verdict) {

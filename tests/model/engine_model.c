@@ -658,7 +658,12 @@ static void check_verdict(struct model *model, const tw_verdict *verdict, tw_sta
     check_i64(verdict->remaining, used < limit ? limit - used : 0);
     check_i64(verdict->reset_after_ms, verdict->used <= 0 ? 0 : left_ms);
     int64_t retry_ms = end_ms == TW_UNBOUNDED ? TW_UNBOUNDED : left_ms + twi_clock_pause_ms(&model->engine->clock);
-    check_i64(verdict->retry_after_ms, status != TW_DENIED ? 0 : n > limit ? -1 : retry_ms);
+    uint32_t denied = n > limit ? TW_CAUSE_NEVER : TW_CAUSE_LIMIT;
+    check_i64(verdict->cause, status == TW_DENIED ? denied : status == TW_ERR_FULL ? TW_CAUSE_FULL : 0);
+    if (status == TW_ERR_FULL)
+        check_that(verdict->retry_after_ms > 0 && verdict->retry_after_ms <= TW_MINUTE);
+    else
+        check_i64(verdict->retry_after_ms, status != TW_DENIED ? 0 : n > limit ? -1 : retry_ms);
     check_i64(verdict->error_bound, full ? TW_UNBOUNDED : 0);
     check_i64(verdict->window_start_ms, start_ms);
     check_i64(verdict->decided_by, full ? TW_BY_FULL : TW_BY_LOCAL);

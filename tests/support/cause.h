@@ -7,7 +7,7 @@
 static inline void test_assert_cause_at(const char *file, int line, const tw_verdict *verdict, uint32_t cause) {
     static const uint64_t none[7];
     bool is_known = cause == TW_CAUSE_LIMIT || (cause == TW_CAUSE_BUYER && verdict->retry_after_ms == -1);
-    bool knows_nothing = cause == TW_CAUSE_OUTAGE || cause == TW_CAUSE_BUSY || cause == TW_CAUSE_FULL;
+    bool knows_nothing = cause == TW_CAUSE_OUTAGE || cause == TW_CAUSE_BUSY;
     bool is_retry = cause == TW_CAUSE_NEVER ? verdict->retry_after_ms == -1
                     : is_known              ? true
                                             : verdict->retry_after_ms >= 1 && verdict->retry_after_ms <= TW_MINUTE;

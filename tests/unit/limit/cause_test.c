@@ -113,7 +113,7 @@ RIG_TEST(claims_that_exceed_the_limit_together_never_come) {
     test_assert_cause(&verdict, TW_CAUSE_NEVER);
 }
 
-/* Goal: a key for which there is no memory is told apart from a limit that is spent, and nothing remains for it. */
+/* Goal: a key for which there is no memory has another cause than a limit that is spent, and a time to ask again. */
 RIG_TEST(no_memory_is_no_spent_limit) {
     for (size_t i = 0; i < KINDS; i++) {
         tw_family *family = family_of_kind(&kinds[i], false, 1);
