@@ -1,6 +1,6 @@
 /* cause.h -- why a call was not admitted (enum tw_cause), and when it is worth asking again.
- * Always true: only cause.c and decision.h write `cause`. It is 0 in the verdict of an admitted call. Where the cause is
- * an outage or a full way, nobody knows what is left, and `remaining` is 0. What is not exact is 1 ms to a minute. */
+ * Always true: only cause.c and decision.h write `cause`. It is 0 in the verdict of an admitted call. In an outage, and
+ * if the way is full, nobody knows what is left, and `remaining` is 0. What is not exact is 1 ms to a minute. */
 #ifndef TWI_LIMIT_CAUSE_H
 #define TWI_LIMIT_CAUSE_H
 

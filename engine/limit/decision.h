@@ -56,10 +56,8 @@ TWI_INLINE void twi_verdict_put(tw_verdict *verdict, int64_t limit, int64_t used
     verdict->retry_after_ms = retry_ms;
     verdict->error_bound = bound;
     verdict->window_start_ms = start_ms;
-    static_assert(offsetof(tw_verdict, reserved) == offsetof(tw_verdict, cause) + 8, "the whole word");
-    memset(&verdict->cause, 0, sizeof(uint64_t));
-    uint64_t *rest = verdict->reserved;
-    rest[0] = rest[1] = rest[2] = rest[3] = rest[4] = rest[5] = rest[6] = 0;
+    const size_t at = offsetof(tw_verdict, cause); /* the cause and all that is reserved: four stores */
+    memset((unsigned char *)verdict + at, 0, sizeof *verdict - at);
 }
 
 TWI_INLINE int64_t twi_decision_left_ms(const struct twi_decision *decision) {
