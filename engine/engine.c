@@ -10,9 +10,12 @@
 
 #include "engine/audit.h"
 #include "engine/family_open.h"
+#include "engine/flush.h"
 #include "engine/lead.h"
 #include "engine/turn/closing.h"
+#include "engine/turn/flush_serve.h"
 #include "engine/core/call_guard.h"
+#include "engine/core/calls.h"
 #include "engine/core/driving.h"
 #include "engine/core/engines.h"
 #include "engine/core/leader.h"
@@ -418,6 +421,7 @@ tw_status tw_stop(tw_engine *engine) {
         return twi_refuse(TW_ERR_MODE, "shared: the process that leads (tw_lead()) stops the engine for all; "
                                        "tw_close() leaves it");
     stop(engine, self);
+    twi_calls_end(engine);
     return TW_OK;
 }
 
@@ -538,12 +542,25 @@ static tw_status end(tw_engine *engine, uint32_t timeout_ms) {
                                 "timeout_ms: not all counts were acknowledged, or a hook returned false to the end");
 }
 
+/* The queues that are open need the engine, so it stays as it is. Its counts do not wait for them, because a program
+ * may end after this refusal. In a shared engine other processes send them. */
+static tw_status refuse_for_queues(tw_engine *engine, uint32_t timeout_ms) {
+    int64_t by_ms = twi_clock_system_ms() + timeout_ms;
+    bool sends =
+        timeout_ms != 0 && engine->life.has_redis && !engine->life.is_shared && !twi_load_relaxed(&engine->life.broken);
+    uint64_t ticket = sends ? twi_flush_take(engine) : 0;
+    for (uint32_t waits = 0; sends; waits++) {
+        sends = twi_clock_system_ms() < by_ms && twi_flush_state(engine, ticket) == TWI_TICKET_OPEN;
+        if (sends) twi_flush_wait_for_turn(engine, waits);
+    }
+    return twi_refuse(TW_ERR_MODE, "queues: tw_queue_close() comes first");
+}
+
 static tw_status close_engine(tw_engine *engine, uint32_t timeout_ms) {
     struct twi_thread *self = twi_thread_here();
     if (!twi_epoch_look_at_users()) return twi_refuse_for(TWI_WHY_ROOT);
     tw_status status = self != NULL ? twi_guard_thread(self) : TW_OK;
-    if (status == TW_OK && twi_queue_is_open(engine))
-        status = twi_refuse(TW_ERR_MODE, "queues: tw_queue_close() comes first");
+    if (status == TW_OK && twi_queue_is_open(engine)) status = refuse_for_queues(engine, timeout_ms);
     if (status == TW_OK && engine->life.is_shared) status = twi_lead_may_close(engine, timeout_ms);
     if (status != TW_OK) return status;
     if (engine->life.is_shared) {

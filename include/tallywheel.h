@@ -320,9 +320,10 @@ TW_API void tw_log_stderr(void *ctx, int level, int event, const char *text);
  *    TW_OK
  *    TW_ERR_TIMEOUT  Redis has not acknowledged some counts, and on_lost was called for them; or a
  *                    hook returned false until the end
- *    TW_ERR_MODE     called inside a function of your own or inside tw_enter(), or a queue is open
- *                    (tw_queue_open()); or another thread of this process leads this shared,
- *                    host-driven engine. Nothing was done */
+ *    TW_ERR_MODE     called inside a function of your own or inside tw_enter(), or another thread
+ *                    of this process leads this shared, host-driven engine, or a queue is open
+ *                    (tw_queue_open()). Nothing was done, but that with an open queue counts were
+ *                    sent within the time, as by tw_flush() (not in a shared engine) */
 TW_API tw_status tw_close(tw_engine *engine, uint32_t timeout_ms);
 
 /* ==== 4. Options of an engine ================================================================
@@ -737,8 +738,10 @@ TW_API tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms);
  *    TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED */
 TW_API tw_status tw_ready(tw_engine *engine, uint32_t timeout_ms);
 
-/** From now on calls that count or read return TW_ERR_CLOSED, and calls that wait end. It is safe
- *  while other calls are running. A shared engine stops for all processes.
+/** From now on calls that count or read return TW_ERR_CLOSED, and calls that wait end: before it
+ *  returns, every call under way of this process has its answer in its queue. It is safe while
+ *  other calls are running, and waits for none of your functions. A shared engine stops for all
+ *  processes.
  *  Returns TW_OK, or TW_ERR_MODE in a process that does not lead a shared engine (tw_lead()). */
 TW_API tw_status tw_stop(tw_engine *engine);
 
@@ -2038,7 +2041,8 @@ TW_API tw_status tw_queue_open(tw_engine *engine, tw_queue **queue);
  *  same while the queue exists. A forked child must call this again. */
 TW_API int tw_queue_fd(const tw_queue *queue);
 
-/** Calls `done` for at most `most` results, and returns for how many. One thread at a time for each
+/** Calls `done` for at most `most` results, and returns for how many. It never waits. After
+ *  tw_stop() 0 means that none is left, so the queue can be closed. One thread at a time for each
  *  queue. Inside `done` it returns 0. */
 TW_API size_t tw_queue_run(tw_queue *queue, size_t most);
 

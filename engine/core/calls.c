@@ -1,11 +1,14 @@
 /* calls.c -- see calls.h. */
 #include "engine/core/calls.h"
 
+#include "engine/core/driving.h"
 #include "engine/core/family.h"
 #include "engine/core/queue.h"
 #include "engine/core/second.h"
+#include "engine/core/waiters.h"
 
 #define LOOK_MS 1000 /* no event is missed; this is only a bound */
+#define STOP_MS 1000 /* for threads that are in the middle of a step */
 
 tw_status twi_calls_may_start(tw_engine *engine) {
     twi_check(engine != NULL);
@@ -85,4 +88,18 @@ void twi_call_answered(void *ctx, struct twi_answer *answer) {
     twi_result_read(&operation->result, answer);
     if (operation->kind->reply != NULL && !is_given_up(operation) && operation->kind->reply(operation, answer)) return;
     twi_queue_push(operation);
+}
+
+/* ---- the end ---- */
+
+void twi_calls_end(tw_engine *engine) {
+    twi_check(twi_load_acquire(&engine->life.stopped));
+    int64_t by_ms = twi_clock_system_ms() + STOP_MS;
+    for (;;) {
+        twi_driving_step(engine);
+        twi_queue_run_tries(engine);
+        if (!twi_queue_awaits_answers(engine) || twi_clock_system_ms() >= by_ms) return;
+        twi_event_count_wait(&engine->turn.ended, twi_event_count_value(&engine->turn.ended), 1);
+        twi_waiters_stop(engine);
+    }
 }

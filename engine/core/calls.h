@@ -31,4 +31,8 @@ TWI_INLINE tw_status twi_call_answer(tw_request *call, tw_status status) {
     return status;
 }
 
+/* After tw_stop(): a step of the driver answers each call, and then the answers lie in their queues. A call that
+ * another thread begins, drives or looks at now is met in one of the next rounds. No thread is waited for for ever. */
+void twi_calls_end(tw_engine *engine);
+
 #endif

@@ -5,7 +5,6 @@
 #include "engine/core/driving.h"
 #include "engine/core/family.h"
 #include "engine/core/host.h"
-#include "engine/core/turn_owner.h"
 
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -67,10 +66,11 @@ void twi_queue_wake_own(tw_engine *engine) {
 
 /* ---- delivering ---- */
 
-/* Takes the first answer, and notes whose `done` runs from now on. */
-static struct twi_operation *take_first(struct tw_queue *queue, struct running *run) {
+/* Takes the first answer, or the first one of a try, and notes whose `done` runs from now on. */
+static struct twi_operation *take_first(struct tw_queue *queue, bool tries_only, struct running *run) {
     twi_calls_lock();
     struct twi_operation *operation = queue->answered.first;
+    while (tries_only && operation != NULL && operation->is_counted) operation = operation->next;
     if (operation != NULL) {
         twi_operations_remove(operation);
         run->call = operation->call;
@@ -101,11 +101,12 @@ static void note_time(tw_engine *engine, int64_t took_ms) {
 /* Returns false in a child that `done` has forked. There, all of this is the parent's. */
 static bool deliver(tw_engine *engine, struct twi_operation *operation, struct running *run, tw_request *call) {
     twi_check(operation->call == NULL);
-    twi_check(run->self != NULL && !run->self->in_hook);
+    twi_check(run->self != NULL);
     uint32_t process = run->self->process;
+    bool was_in_hook = run->self->in_hook;
     run->self->in_hook = true; /* a visitor is called as `done` is */
     call->status = operation->kind->finish(operation, call);
-    run->self->in_hook = false;
+    run->self->in_hook = was_in_hook;
     twi_operation_give(operation);
     int64_t took_ms = twi_host_done(engine, call);
     if (took_ms < 0 || run->self->process != process) return false;
@@ -114,18 +115,43 @@ static bool deliver(tw_engine *engine, struct twi_operation *operation, struct r
     return true;
 }
 
-static size_t run_queue(struct tw_queue *queue, size_t most, struct twi_thread *self) {
-    twi_check(self != NULL && !self->in_hook);
+static size_t run_answers(struct tw_queue *queue, size_t most, bool tries_only, struct twi_thread *self) {
+    twi_check(self != NULL);
     tw_engine *engine = queue->engine;
     size_t count = 0;
     while (count < most) {
         struct running run = {.self = self};
-        struct twi_operation *operation = take_first(queue, &run);
+        struct twi_operation *operation = take_first(queue, tries_only, &run);
         if (operation == NULL) break;
         count++;
         if (!deliver(engine, operation, &run, (tw_request *)(uintptr_t)run.call)) break;
     }
     return count;
+}
+
+static size_t run_queue(struct tw_queue *queue, size_t most, struct twi_thread *self) {
+    twi_check(!self->in_hook);
+    return run_answers(queue, most, false, self);
+}
+
+void twi_queue_run_tries(tw_engine *engine) {
+    struct twi_thread *self = twi_thread_here();
+    if (self != NULL) (void)run_answers(&engine->here->calls->own, SIZE_MAX, true, self);
+}
+
+static uint32_t unanswered_of(const struct tw_queue *queue) {
+    twi_check(queue->under_way >= queue->answered.count);
+    return queue->under_way - queue->answered.count;
+}
+
+bool twi_queue_awaits_answers(tw_engine *engine) {
+    const struct twi_calls *calls = engine->here->calls;
+    twi_calls_lock();
+    uint32_t count = unanswered_of(&calls->own);
+    for (const struct tw_queue *queue = calls->queues; queue != NULL; queue = queue->next)
+        count += unanswered_of(queue);
+    twi_calls_unlock();
+    return count != 0;
 }
 
 bool twi_queue_run_own(tw_engine *engine, size_t most) {
@@ -170,14 +196,6 @@ int tw_queue_fd(const tw_queue *queue) {
     return queue->fd;
 }
 
-/* After tw_stop() a host makes no turns, but requests that were under way have to be answered. */
-static void step_where_stopped(tw_engine *engine) {
-    if (!engine->life.host_driven || !twi_load_acquire(&engine->life.stopped)) return;
-    if (twi_turn_own(engine, 0) != 0) return; /* another thread is still in a turn */
-    twi_driving_step(engine);
-    twi_turn_disown(engine);
-}
-
 size_t tw_queue_run(tw_queue *queue, size_t most) {
     twi_check(queue != NULL);
     struct twi_thread *self = twi_thread_here();
@@ -187,7 +205,6 @@ size_t tw_queue_run(tw_queue *queue, size_t most) {
         (void)!read(queue->fd, &value, sizeof value); /* first the descriptor, then the list, so that no ring is lost */
     TWI_RACE_POINT(queue_calmed_not_taken);
     uint32_t process = self->process;
-    step_where_stopped(queue->engine);
     size_t count = run_queue(queue, most, self);
     if (self != twi_thread_self || self->process != process) return count;
     twi_calls_lock();

@@ -11,6 +11,10 @@
 void twi_queue_push(struct twi_operation *operation);
 /* Delivers at most so many answers of calls that name no queue. True if there are more. Called by the driver. */
 bool twi_queue_run_own(tw_engine *engine, size_t most);
+/* Delivers the answers of the library's own tries (twi_operation_own_request()), which no caller sees. Any thread. */
+void twi_queue_run_tries(tw_engine *engine);
+/* Returns true if a call of this process was begun and has no answer in its queue yet. Any thread. */
+bool twi_queue_awaits_answers(tw_engine *engine);
 /* Returns true if answers of such calls wait. Any thread. */
 bool twi_queue_has_own(tw_engine *engine);
 /* Wakes the second thread, if there is one. Any thread. */

@@ -215,3 +215,54 @@ TEST(threads_and_queues_are_answered) {
     assert_status(tw_queue_close(queue), TW_OK);
     close_async();
 }
+
+/* An engine with threads of its own, a queue, 20 calls under way in it, and counts that are not sent. */
+static tw_queue *open_ended(tw_request *requests, int count) {
+    tw_family_options options = strict_options("s");
+    tw_queue *queue;
+    open_async(TW_OWN_THREAD);
+    options.on_outage = TW_OUTAGE_FAIL_CLOSED;
+    tw_family *family = strict_family(engine, &options), *counts = family_of(engine, "c", TW_WINDOW_FOREVER, 0);
+    assert_status(tw_queue_open(engine, &queue), TW_OK);
+    assert_status(tw_ready(engine, TEST_PATIENCE_MS), TW_OK);
+    for (int i = 0; i < 1000; i++) assert_status(tw_add(counts, tw_str("k"), 1, NULL), TW_OK);
+    for (int i = 0; i < count; i++) {
+        static _Atomic int64_t told[2];
+        tw_request_init(&requests[i]);
+        requests[i].done = count_one;
+        requests[i].ctx = (void *)told;
+        requests[i].queue = queue;
+        requests[i].timeout_ms = TEST_PATIENCE_MS;
+        assert_status(tw_acquire_async(&requests[i], family, tw_str("k"), 1, 1000), TW_STARTED);
+    }
+    return queue;
+}
+
+/* Goal: the documented order of closing ends calls and counts, whatever is under way: tw_queue_run() gives all answers,
+ * 0 means that none is left, and the queue and the engine close. */
+TEST(the_order_of_closing_strands_nothing) {
+    static tw_request requests[20];
+    for (int round = 0; round < 20; round++) {
+        tw_queue *queue = open_ended(requests, 20);
+        size_t answers = 0;
+        assert_status(tw_stop(engine), TW_OK);
+        for (size_t count; (count = tw_queue_run(queue, 7)) != 0;) answers += count;
+        assert_int_equal(answers, 20);
+        assert_status(tw_queue_close(queue), TW_OK);
+        assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
+        assert_i64_equal(redis_server_get(&server, "c:k"), 1000);
+        redis_server_destroy(&server);
+    }
+}
+
+/* Goal: a tw_close() that is refused because a queue is open has sent the counts nevertheless. */
+TEST(a_queue_that_is_open_strands_no_counts) {
+    static tw_request requests[20];
+    tw_queue *queue = open_ended(requests, 20);
+    assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_ERR_MODE);
+    assert_i64_equal(redis_server_get(&server, "c:k"), 1000);
+    assert_status(tw_stop(engine), TW_OK);
+    while (tw_queue_run(queue, 7) != 0) {}
+    assert_status(tw_queue_close(queue), TW_OK);
+    close_async();
+}

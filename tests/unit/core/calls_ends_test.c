@@ -2,6 +2,8 @@
  * meanwhile; and engines with threads of their own, in which every start is delivered or cancelled. */
 #include "tests/unit/core/calls_support.h"
 
+#include "engine/core/queue.h"
+
 #include <sys/wait.h>
 
 /* ---- ends -------------------------------------------------------------------------------------------------------- */
@@ -48,6 +50,35 @@ LATER_TEST(a_stop_answers_everything) {
     assert_int_equal(told[2].times, 1);
     assert_status(told[1].request.status, TW_ERR_TIMEOUT);
     assert_status(told[2].request.status, TW_ERR_CLOSED);
+    later_open(&rig); /* for the teardown */
+}
+
+/* Goal: tw_stop() itself ends what is under way, also a waiter whose try is: the answers lie in the queue when it
+ * returns, so running the queue steps no driver and waits for nothing, 0 means that none is left, and the queue can be
+ * closed. */
+LATER_TEST(a_stop_leaves_the_answers_in_their_queue) {
+    static struct told told[3];
+    tw_family *family = strict_family();
+    tw_queue *queue;
+    assert_status(tw_queue_open(rig.engine, &queue), TW_OK);
+    for (int i = 0; i < 3; i++) {
+        prepare(&told[i], queue);
+        told[i].request.timeout_ms = 60000;
+    }
+    assert_status(buy(&told[0], family), TW_STARTED);
+    assert_status(tw_acquire_wait_async(&told[1].request, family, tw_str("k"), 1, 10), TW_STARTED);
+    rig_turn(&rig); /* its try is under way */
+    assert_status(tw_acquire_wait_async(&told[2].request, family, tw_str("k"), 1, 10), TW_STARTED);
+    assert_true(twi_queue_awaits_answers(rig.engine));
+    assert_status(tw_stop(rig.engine), TW_OK);
+    assert_false(twi_queue_awaits_answers(rig.engine));
+    struct pollfd fd = {.fd = tw_queue_fd(queue), .events = POLLIN};
+    assert_int_equal(poll(&fd, 1, 0), 1);
+    assert_int_equal(tw_queue_run(queue, 10), 3);
+    assert_int_equal(tw_queue_run(queue, 10), 0);
+    for (int i = 0; i < 3; i++) assert_true(told[i].request.status < 0 && told[i].times == 1);
+    assert_status(tw_queue_close(queue), TW_OK);
+    assert_status(tw_close(rig.engine, 0), TW_OK);
     later_open(&rig); /* for the teardown */
 }
 
