@@ -383,7 +383,7 @@ TEST(statistics_say_what_happened) {
 }
 
 struct text {
-    char bytes[16384];
+    char bytes[32768];
     size_t size, pieces, stop_after;
 };
 static bool write_text(void *ctx, const char *bytes, size_t size) {
