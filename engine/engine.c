@@ -22,6 +22,7 @@
 #include "engine/core/queue.h"
 #include "engine/core/second.h"
 #include "engine/core/waiters.h"
+#include "engine/core/witness.h"
 #include "engine/reserve/hold_book.h"
 #include "engine/limit/lease.h"
 #include "engine/turn/lease_renewal.h"
@@ -126,6 +127,7 @@ static bool begin_here(tw_engine *engine) {
     twi_second_begin(engine);
     twi_operations_begin(engine);
     twi_leader_begin_here(engine);
+    twi_witness_begin(engine);
     bool has_queues = twi_queue_begin(engine);
     twi_driving_abandon(engine);
     if (here->remote.sync != NULL) here->remote.driver->abandon(here->remote.sync, twi_load_relaxed(&here->is_turning));
@@ -175,13 +177,13 @@ static void join(tw_engine *engine) {
     lose_torn(engine);
     (void)begin_here(engine); /* without a descriptor there is no tw_fd(), but calls count */
     twi_watcher_abandon(engine);
-    twi_process_enter(engine);
+    twi_witness_join(engine);
 }
 
 /* A child that has forked before its first call supervises: it joins when it takes part. */
 static void join_later(struct twi_here *here) {
     here->has_joined = here->unread.has_to_join = true;
-    here->process = 0;
+    twi_store_relaxed(&here->process, 0);
     here->unread.has_left = NULL;
     here->background.runs = false;
     twi_socket_set_forget(&here->waits);
@@ -341,8 +343,7 @@ static tw_status start(tw_engine *engine) {
     twi_arena_keep_ahead(&engine->arena, &work); /* counting before the thread's first turn is no slower then */
     if (engine->life.is_shared) {
         twi_clock_abandon(&engine->clock);
-        twi_process_enter(engine);
-        twi_process_note_opener(engine);
+        twi_witness_open(engine);
         return TW_OK;
     }
     twi_watcher_start(engine);

@@ -7,6 +7,7 @@
 #include "engine/core/engines.h"
 #include "engine/core/leader.h"
 #include "engine/core/processes.h"
+#include "engine/core/witness.h"
 #include "engine/turn/lease_renewal.h"
 #include "engine/turn/remote.h"
 #include "engine/turn/turn.h"
@@ -80,6 +81,8 @@ tw_status tw_lead(tw_engine *engine) {
     if (status != TW_OK) return status;
     if (!engine->life.is_shared)
         return twi_refuse(TW_ERR_MODE, "shared: this engine belongs to one process, which makes its turns already");
+    status = twi_witness_need(engine);
+    if (status != TW_OK) return status;
     twi_store_relaxed(&engine->here->lead.is_candidate, true);
     twi_process_note_candidate(engine);
     if (engine->life.host_driven)
@@ -131,6 +134,7 @@ static bool lead_at_last(tw_engine *engine) {
 bool twi_lead_is_last(tw_engine *engine) {
     bool leads = twi_leader_is_here(engine), is_opener = !engine->here->has_joined;
     twi_process_leave(engine);
+    twi_witness_end(engine);
     bool ends = twi_load_relaxed(&engine->here->lead.is_candidate) && !twi_load_acquire(&engine->leader.has_ended) &&
                 (twi_load_acquire(&engine->life.stopped) || (is_opener && !twi_processes_live(engine)));
     if (ends) return leads || twi_turn_lead(engine);

@@ -1537,7 +1537,8 @@ TW_API tw_status tw_reserve_cancel(tw_engine *engine, const char *token);
  *                  the key are in use
  *    TW_ERR_MODE   wrong family; a shared engine with Redis; with Redis see A WAITING CALL
  *    TW_ERR_REDIS  Redis refused
- *    TW_ERR_MEMORY also: more than 1,023 processes share the engine, and this one has no place
+ *    TW_ERR_MEMORY also: more than 1,023 processes share the engine, and this one has no place; or
+ *                  no thread could be started (chapter 18, "Slots")
  *    general errors */
 TW_API tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict);
 
@@ -2240,7 +2241,11 @@ TW_API tw_status tw_load(tw_engine *engine, const char *path);
  *                called tw_open(), if it is no candidate: the first process of a daemon forks the
  *                daemon and exits.
  * Slots          of tw_hold() belong to the process that took them, and only that process releases
- *                them. They return when it ends by kill, exit or exec, or calls tw_close().
+ *                them. They return when it ends by kill, exit or exec, or calls tw_close(),
+ *                whoever its user is, and also if it has a namespace of process ids of its own.
+ *                The end of a thread shows the end of the process: that of the main thread, or of
+ *                a thread of ours (below). So if the main thread ends by pthread_exit(), slots
+ *                return when no thread lives that has made calls.
  * A killed call  has counted, or not. What it had been answered counts.
  * Closing        tw_close() in a process leaves the engine, and the others continue. A leader hands
  *                over to the next candidate. If there is none, the counts stay for processes that
@@ -2251,7 +2256,11 @@ TW_API tw_status tw_load(tw_engine *engine, const char *path);
  *                joined or is left.
  * Threads        One more in each candidate (TW_OWN_THREAD). It makes the turns, or waits until it
  *                may. tw_open() starts none. A process has another one from its first call that
- *                waits for Redis or is answered later.
+ *                waits for Redis or is answered later. A child that joins by a call of another
+ *                thread than its main thread has one more, which only sleeps (also with
+ *                TW_HOST_DRIVEN). So has the process that called tw_open(), if another thread than
+ *                its main thread calls tw_lead() or tw_hold(). If it cannot be started, these two
+ *                calls return TW_ERR_MEMORY there.
  * Memory         memory_bytes_max is for all processes together. It is anonymous shared memory. A
  *                page belongs to the control group of the process that used it first.
  * Trust          All processes can write the engine's memory, also the pointers in it. There is no
@@ -2274,7 +2283,9 @@ TW_API tw_status tw_load(tw_engine *engine, const char *path);
  *                engine (TW_OWN_THREAD only if shared). tw_close() then gives back its descriptors
  *                and the memory of the counters (TW_HOST_DRIVEN), and no more. This guards against
  *                mistakes. A hostile worker can take it away, so root should only supervise.
- * Needs          Linux with robust mutexes, and glibc. Otherwise tw_open() refuses the option. */
+ * Needs          Linux with robust mutexes, and glibc. Otherwise tw_open() refuses the option. A
+ *                thread whose end the kernel would not report makes no call (TW_ERR_MEMORY): in a
+ *                child of the system call clone(), or where a sandbox refuses get_robust_list. */
 
 /** Makes this process a candidate. It leads from now on if no other process leads.
  *  Cost: with TW_OWN_THREAD the first call starts a thread.
@@ -2285,7 +2296,7 @@ TW_API tw_status tw_load(tw_engine *engine, const char *path);
  *    TW_PENDING     another process leads. This one takes over within a second of its end
  *    TW_ERR_MODE    the engine is not shared; or this process is root, and another user shares the
  *                   engine; or called inside a function of your own or inside tw_enter()
- *    TW_ERR_MEMORY  no thread could be started
+ *    TW_ERR_MEMORY  no thread could be started; or 1,023 other processes share the engine
  *    TW_ERR_CLOSED, TW_ERR_FORKED */
 TW_API tw_status tw_lead(tw_engine *engine);
 

@@ -44,6 +44,8 @@ static const struct twi_why reasons[TWI_REASONS] = {
     [TWI_WHY_TOKEN] = {TW_ERR_UNKNOWN_TOKEN, "token: malformed, or of another engine or Redis"},
     [TWI_WHY_ROOT] = {TW_ERR_MODE, "shared: root may not use an engine that a process of another user shares, because "
                                    "that one could make root run its code"},
+    [TWI_WHY_UNSEEN] = {TW_ERR_MEMORY, "shared: the kernel would not tell other processes that this thread has ended, "
+                                       "because get_robust_list is refused, or clone() made this process"},
     [TWI_WHY_THREAD] = {TW_ERR_MEMORY, "no record for this thread: the system has no memory, or 65,535 threads live"},
 };
 

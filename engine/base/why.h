@@ -46,6 +46,7 @@ enum twi_reason {
     TWI_WHY_REDIS,
     TWI_WHY_TOKEN,
     TWI_WHY_THREAD, /* no record for the calling thread */
+    TWI_WHY_UNSEEN, /* the same: nobody would learn that it has ended */
     TWI_WHY_ROOT,   /* root, and another user shares the engine */
     TWI_REASONS
 };

@@ -266,6 +266,14 @@ struct twi_second {
     _Atomic bool runs, stops;
 };
 
+/* The thread that shows other processes when this one ends (witness.h). */
+struct twi_witness {
+    pthread_mutex_t lock; /* for starting it, and for taking a place */
+    pthread_t thread;
+    struct twi_event_count told;
+    bool runs; /* under the lock */
+};
+
 /* The thread that makes the turns (engine/turn/turn.c). */
 struct twi_background {
     pthread_t thread;
@@ -358,9 +366,9 @@ struct twi_here {
     size_t map_bytes;
     struct twi_unread unread;
     bool is_shared;
-    bool has_joined;         /* this process was forked after the engine was opened, and shares it */
-    _Atomic bool is_turning; /* a thread of this process may be changing what the turn owns; for a forked child */
-    uint32_t process;        /* its place among the processes that share the engine (processes.h); 0: none */
+    bool has_joined;          /* this process was forked after the engine was opened, and shares it */
+    _Atomic bool is_turning;  /* a thread of this process may be changing what the turn owns; for a forked child */
+    _Atomic uint32_t process; /* its place among the processes that share the engine (processes.h); 0: none */
     struct twi_remote remote;
     struct twi_random_source random;
     struct twi_socket_set waits; /* tw_fd(), for which the thread waits that makes the turns */
@@ -368,6 +376,7 @@ struct twi_here {
     struct twi_auditor auditor;
     struct twi_watcher watcher;
     struct twi_second second;
+    struct twi_witness witness;
     struct twi_lead lead;
     struct twi_hook_run hook;
     struct twi_family_names names;

@@ -4,25 +4,14 @@
 #include "engine/core/leader.h"
 #include "engine/core/state.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define CLEARING UINT64_C(1) /* no process has this number and id */
-#define STAT_BYTES 1024u     /* all of /proc/PID/stat */
 
 struct place {
     /* number of the process (twi_thread.process) << 32 | process id; 0 means that the place is free. The other fields
      * are written after it, and 0 until then. */
     alignas(TWI_LINE_BYTES) _Atomic uint64_t who;
-    _Atomic uint64_t began, stack; /* fields 22 and 28 of /proc/PID/stat; 0 means unknown */
-    _Atomic uint64_t space;        /* the namespace of its process id; 0 means unknown */
-    _Atomic uint32_t uid;
     _Atomic uint32_t thread; /* the number of a thread of it that lived at the last look; a hint */
     _Atomic bool has_left;
     _Atomic bool may_lead; /* tw_lead() */
@@ -46,49 +35,6 @@ static uint32_t number_of(uint64_t who) {
     return (uint32_t)(who >> 32);
 }
 
-/* ---- what the system says ---- */
-
-/* What /proc says of a process. */
-struct known {
-    char state;
-    uint64_t threads, began, stack;
-};
-
-/* The name of the program, in field 2, may have blanks and brackets. The last bracket ends it. */
-static bool read_stat(uint32_t id, struct known *known) {
-    char path[32], text[STAT_BYTES];
-    (void)snprintf(path, sizeof path, "/proc/%u/stat", id);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return false;
-    ssize_t size = read(fd, text, sizeof text - 1);
-    (void)close(fd);
-    if (size <= 0) return false;
-    text[size] = '\0';
-    const char *at = strrchr(text, ')');
-    *known = (struct known){0};
-    return at != NULL && sscanf(at + 1,
-                                " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %" SCNu64
-                                " %*s %" SCNu64 " %*s %*s %*s %*s %*s %" SCNu64,
-                                &known->state, &known->threads, &known->began, &known->stack) == 4;
-}
-
-static uint64_t space_here(void) {
-    struct stat of;
-    return stat("/proc/self/ns/pid", &of) == 0 ? (uint64_t)of.st_ino : 0;
-}
-
-/* The main thread of a process may have ended before the others. Then the process is shown as a zombie with threads. */
-static bool system_says_dead(const struct place *place, uint64_t who) {
-    struct known known;
-    if (twi_load_acquire(&place->space) != space_here()) return false; /* also: it is not described yet */
-    if (kill((pid_t)id_of(who), 0) != 0 && errno == ESRCH) return true;
-    if (!read_stat(id_of(who), &known)) return false;
-    if (known.state == 'X' || (known.state == 'Z' && known.threads <= 1)) return true;
-    uint64_t began = twi_load_relaxed(&place->began), stack = twi_load_relaxed(&place->stack);
-    if (began == 0) return false;
-    return known.began != began || (stack != 0 && known.stack != 0 && known.stack != stack);
-}
-
 /* ---- the table ---- */
 
 bool twi_processes_make(tw_engine *engine) {
@@ -105,42 +51,39 @@ void twi_processes_unmake(tw_engine *engine) {
     twi_arena_give_block(engine->processes, sizeof *engine->processes, true);
 }
 
-static void describe(struct place *place, const struct known *known, uint64_t space) {
-    twi_store_relaxed(&place->began, known->began);
-    twi_store_relaxed(&place->stack, known->stack);
-    twi_store_relaxed(&place->uid, (uint32_t)geteuid());
-    twi_store_release(&place->space, space); /* with it the place is described */
-}
-
 static void raise_most(struct twi_processes *processes, uint32_t number) {
     uint32_t most = twi_load_relaxed(&processes->most);
     while (most < number && !twi_cas_weak_acqrel(&processes->most, &most, number)) {}
 }
 
-/* Takes the lowest place that is free, because a key's slots are found by place (hold_shared.c). If the process is
- * killed between the exchange and its description, which are a few instructions, the place stays taken. */
+/* Takes the lowest place that is free, because a key's slots are found by place (hold_shared.c). */
 void twi_process_enter(tw_engine *engine) {
-    uint64_t who = (uint64_t)twi_process_number() << 32 | (uint32_t)getpid(), space = space_here();
-    struct known known;
-    if (!read_stat((uint32_t)getpid(), &known)) known = (struct known){0};
-    engine->here->process = 0;
-    engine->here->unread.has_left = NULL;
+    twi_check(twi_thread_has_slot(twi_thread_self));
+    uint64_t who = (uint64_t)twi_process_number() << 32 | (uint32_t)getpid();
     for (uint32_t number = 1; number <= TWI_PROCESSES_MAX; number++) {
         struct place *place = place_at(engine, number);
         uint64_t free = 0;
         if (twi_load_relaxed(&place->who) != 0 || !twi_cas_acqrel(&place->who, &free, who)) continue;
         raise_most(engine->processes, number);
-        describe(place, &known, space);
-        engine->here->process = number;
+        if (!engine->here->has_joined) twi_store_relaxed(&place->has_opened, true);
         engine->here->unread.has_left = &place->has_left;
+        twi_store_release(&engine->here->process, number);
         return;
     }
 }
 
+/* The main thread may have ended, and with it all threads that were known of this process. Then others have cleared
+ * its place. */
+bool twi_process_has_place(const tw_engine *engine) {
+    uint32_t place = twi_load_acquire(&engine->here->process);
+    return place != 0 && number_of(twi_load_relaxed(&place_at(engine, place)->who)) == twi_process_number();
+}
+
 void twi_process_leave(tw_engine *engine) {
-    uint32_t place = engine->here->process;
-    if (place == 0) return;
-    engine->here->process = 0;
+    bool has_place = twi_process_has_place(engine);
+    uint32_t place = twi_load_relaxed(&engine->here->process);
+    twi_store_relaxed(&engine->here->process, 0);
+    if (!has_place) return;
     twi_store_seqcst(&place_at(engine, place)->has_left, true); /* PL1, pairs with PL2; PL3, pairs with PL4 */
     twi_leader_call(engine);                                    /* who gives back what it has left */
 }
@@ -153,11 +96,8 @@ bool twi_processes_live(tw_engine *engine) {
 }
 
 void twi_process_note_candidate(tw_engine *engine) {
-    if (engine->here->process != 0) twi_store_relaxed(&place_at(engine, engine->here->process)->may_lead, true);
-}
-
-void twi_process_note_opener(tw_engine *engine) {
-    if (engine->here->process != 0) twi_store_relaxed(&place_at(engine, engine->here->process)->has_opened, true);
+    twi_check(twi_load_relaxed(&engine->here->process) != 0);
+    twi_store_relaxed(&place_at(engine, engine->here->process)->may_lead, true);
 }
 
 bool twi_processes_may_lead(tw_engine *engine) {
@@ -173,7 +113,7 @@ uint32_t twi_processes_count(const tw_engine *engine) {
     uint32_t count = 0, most = twi_load_relaxed(&engine->processes->most);
     for (uint32_t place = 1; place <= most; place++)
         count += twi_load_relaxed(&place_at(engine, place)->who) != 0 && !twi_process_has_left(engine, place);
-    return count;
+    return count + (twi_load_relaxed(&engine->here->process) == 0);
 }
 
 bool twi_process_has_left(const tw_engine *engine, uint32_t place) {
@@ -192,15 +132,11 @@ bool twi_process_is_alive(tw_engine *engine, uint32_t number) {
     /* PL2, pairs with PL1: the last steps of a process that has left are seen. PL4, pairs with PL3: of two candidates
      * that leave at once, the second one finds that the first one has left, and leads at last (lead.c). */
     if (who <= CLEARING || twi_load_seqcst(&place->has_left)) return false;
-    if (number == engine->here->process) return true;
+    if (number == twi_load_relaxed(&engine->here->process)) return true;
     uint32_t thread = twi_load_relaxed(&place->thread);
     bool lives = twi_process_lives(number_of(who), &thread);
     twi_store_relaxed(&place->thread, thread);
-    return lives || !system_says_dead(place, who);
-}
-
-uint32_t twi_process_uid(const tw_engine *engine, uint32_t place) {
-    return twi_load_relaxed(&place_at(engine, place)->uid);
+    return lives;
 }
 
 uint32_t twi_process_id(const tw_engine *engine, uint32_t place) {
@@ -218,10 +154,6 @@ uint32_t twi_process_next_gone(tw_engine *engine, uint32_t place) {
 void twi_process_clear(tw_engine *engine, uint32_t number) {
     struct place *place = place_at(engine, number);
     twi_store_release(&place->who, CLEARING);
-    twi_store_relaxed(&place->began, 0);
-    twi_store_relaxed(&place->stack, 0);
-    twi_store_relaxed(&place->space, 0);
-    twi_store_relaxed(&place->uid, 0);
     twi_store_relaxed(&place->thread, 0);
     twi_store_relaxed(&place->has_left, false);
     twi_store_relaxed(&place->may_lead, false);

@@ -2,12 +2,12 @@
  * see. What a process takes for itself, such as a slot of tw_hold(), is counted by its place. So it can be given back
  * when the process has gone.
  *
- * A robust mutex shows the end of a thread, and a process outlives its threads. So a process
- * is known by its process id, and by the time when it began. A process is taken for dead if none of its registered
- * threads lives, and the system says that no process with this id began at that time, or that it is a zombie, or that
- * it has another stack since (exec). Where the system does not answer, or answers for another namespace of process
- * ids, the process counts as alive.
- * Always true: a living process that has not left is never taken for dead. A place serves another process only after
+ * A process id is no witness: it is another one in each namespace, serves another process later, and stays the same
+ * over exec. A robust mutex is one: the kernel frees it when its thread ends, for every process that has it. So only a
+ * process with a registered thread that lives as long as itself has a place (witness.h). It is alive while one of its
+ * registered threads is.
+ * Always true: a living process that has not left is never taken for dead, unless its main thread ended by
+ * pthread_exit() and no other thread of it that has called the library lives. A place serves another process only after
  * twi_process_clear(). Until then each look finds it again, so nothing is forgotten if the process that gives back dies
  * meanwhile.
  * Threads: any. twi_process_next_gone() and twi_process_clear() are for the owner of the turn. */
@@ -27,21 +27,22 @@ bool twi_processes_make(tw_engine *engine);
 void twi_processes_unmake(tw_engine *engine);
 size_t twi_processes_bytes(void); /* of that table */
 
-/* Gives this process a place, which is here->process. 0 means that all places are taken. */
+/* Gives this process a place, which is here->process. 0 means that all places are taken. Called when a thread is
+ * registered that lives as long as the process. */
 void twi_process_enter(tw_engine *engine);
+/* Returns true if this process has a place. */
+bool twi_process_has_place(const tw_engine *engine);
 /* This process leaves the engine. Its place is found by twi_process_next_gone() from now on. */
 void twi_process_leave(tw_engine *engine);
 
-/* This process has opened the engine. */
-void twi_process_note_opener(tw_engine *engine);
-
 /* Returns true if some process is alive. */
 bool twi_processes_live(tw_engine *engine);
-/* This process is a candidate: tw_lead(). */
+/* This process is a candidate: tw_lead(). It has a place. */
 void twi_process_note_candidate(tw_engine *engine);
 /* Returns true if another candidate is alive and has not left. */
 bool twi_processes_may_lead(tw_engine *engine);
-/* How many have a place and have not left it, dead ones included until their place is cleared. */
+/* How many have a place and have not left it, dead ones included until their place is cleared. This process is counted
+ * also without one. */
 uint32_t twi_processes_count(const tw_engine *engine);
 /* Returns true if the place has a process that has not left, and that is not known to be dead. */
 bool twi_process_is_alive(tw_engine *engine, uint32_t number);
@@ -50,8 +51,7 @@ bool twi_process_has_left(const tw_engine *engine, uint32_t place);
 /* Returns true if the process of the place has gone without leaving. The one that opened the engine may do so, unless
  * it was a candidate: the first process of a daemon opens, forks, and ends. */
 bool twi_process_ended_early(const tw_engine *engine, uint32_t place);
-/* The effective user, and the process id, of a process when it entered. */
-uint32_t twi_process_uid(const tw_engine *engine, uint32_t place);
+/* The process id, in the namespace of the process. It is for log lines alone. */
 uint32_t twi_process_id(const tw_engine *engine, uint32_t place);
 
 /* Returns the next place after `place` whose process is dead or has left. 0 means that there is none. */

@@ -270,7 +270,8 @@ void twi_thread_alone_end(void) {
 }
 
 enum twi_reason twi_thread_why(void) {
-    return twi_process_is_barred() ? TWI_WHY_ROOT : TWI_WHY_THREAD;
+    if (twi_process_is_barred()) return TWI_WHY_ROOT;
+    return is_shared && !twi_lock_is_watched() ? TWI_WHY_UNSEEN : TWI_WHY_THREAD;
 }
 
 uint32_t twi_epoch_forks(void) {
@@ -343,18 +344,41 @@ static uint32_t new_slot(void) {
     return count + 1;
 }
 
+static _Thread_local struct twi_thread *parked; /* the record of this thread, without the mark; its slot is kept */
+static _Thread_local uint32_t parked_in;        /* the number of the process, because a child inherits these two */
+
+void twi_thread_park(void) {
+    twi_check(twi_thread_self->mark == TWI_THREAD_MARK);
+    parked = twi_thread_self;
+    parked_in = twi_process_number();
+    parked->mark = 0;
+    twi_thread_self = &nobody;
+}
+
+/* In another table of threads the record is of no use. */
+static struct twi_thread *unpark(void) {
+    struct twi_thread *self = parked;
+    uintptr_t at = (uintptr_t)self - ((uintptr_t)twi_domain - TWI_SLOTS_BEHIND);
+    if (self == NULL || at >= TWI_SLOTS_BEHIND || parked_in != twi_process_number()) return NULL;
+    self->mark = TWI_THREAD_MARK;
+    return twi_thread_self = self;
+}
+
 struct twi_thread *twi_thread_register(void) {
     if (!has_begun() || !twi_epoch_look_at_users()) return NULL;
+    if (twi_thread_self->mark == TWI_THREAD_MARK) return twi_thread_self; /* joining has registered it */
     if (is_alone != ALONE_IN_OWN && supervised() != NULL && !supervised()->take_part()) return NULL;
     if (twi_thread_self->mark == TWI_THREAD_MARK) return twi_thread_self; /* when it took part, it made calls */
+    if (unpark() != NULL) return twi_thread_self;
     uint32_t number = used_slot(SEARCH_LOOKS);
     if (number == 0) number = new_slot();
     if (number == 0) number = used_slot(TWI_THREADS_MAX);
     if (number == 0) return NULL;
     struct twi_thread_slot *slot = slot_at(number);
     if (!twi_lock_is_watched()) {
-        slot->unwatched = (pid_t)syscall(SYS_gettid);
+        if (!is_shared) slot->unwatched = (pid_t)syscall(SYS_gettid);
         twi_unlock(&slot->alive);
+        if (is_shared) return NULL; /* other processes could not ask for its number */
     }
     struct twi_thread *self = record_at(number);
     *self = (struct twi_thread){.process = twi_process_number(), .serial = twi_add_relaxed(&registrations, 1) + 1};

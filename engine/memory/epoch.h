@@ -14,7 +14,8 @@
  * library notices a fork at all. Its *slot* has what others must know of it. Slots lie in memory that a forked child
  * shares. A thread locks the robust mutex of its slot when it registers, and never unlocks it. So the kernel frees it
  * when the thread ends, whether by return, pthread_exit(), kill or exec: whoever can lock it knows that its thread is
- * gone. Whoever meets such a slot takes back what it shows.
+ * gone. Whoever meets such a slot takes back what it shows. Where processes share the slots, a thread whose end the
+ * kernel would not report gets none.
  * Always true: only its own thread writes a record, and a slot while the thread lives. Both stay mapped for ever,
  * because the kernel's list of a thread's robust mutexes leads there.
  *
@@ -130,7 +131,7 @@ bool twi_process_is_barred(void);
  * is, or will be, for all processes. */
 void twi_thread_alone_begin(bool is_for_all);
 void twi_thread_alone_end(void);
-/* In a forked child it begins a new process here, as the first call of a thread does. It registers no thread. */
+/* In a forked child it begins a new process here, as the first call of a thread does. */
 void twi_process_begin(void);
 bool twi_process_has_begun(void);
 /* Why the thread has no record. */
@@ -336,5 +337,8 @@ void twi_epoch_set_supervision(const struct twi_supervision *functions);
 void twi_process_unbar(void);
 /* This thread has no record any more, so its next call registers it again. */
 void twi_thread_let_record_go(void);
+/* The same, but its slot stays its own, and so does the mutex: others see that the process lives. Nothing in the slot
+ * is read or written until the thread registers again, which gives it the same slot. */
+void twi_thread_park(void);
 
 #endif

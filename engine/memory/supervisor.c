@@ -38,24 +38,15 @@ static bool is_idle(struct twi_thread *self) {
            twi_load_relaxed(&slot->turn_of) == 0 && twi_load_relaxed(&slot->marking.cell) == NULL;
 }
 
-/* Before the first fork no other process can have written the mutex. */
-static void release_slot(struct twi_thread *self) {
-    self->mark = 0;
-    twi_thread_let_record_go();
-    if (twi_thread_slot(self)->unwatched != 0)
-        twi_thread_slot(self)->unwatched = 0;
-    else
-        twi_unlock(&twi_thread_slot(self)->alive);
-}
-
-/* If the thread that forks is the only one that has registered, it lets go. It is known again after its next call. */
+/* If the thread that forks is the only one that has registered, it lets go of its record. It is known again after its
+ * next call. */
 static void before_fork(void) {
     struct twi_thread *self = twi_thread_self;
     uint64_t found = twi_load_relaxed(&part);
     uint32_t count = (uint32_t)found;
     if (count > 1 || (count == 1 && (self->mark != TWI_THREAD_MARK || !is_idle(self)))) return;
     if (!supervising->may_supervise() || part_of(found) != TAKES_PART) return;
-    if (twi_cas_relaxed(&part, &found, (uint64_t)SUPERVISES << 32) && count == 1) release_slot(self);
+    if (twi_cas_relaxed(&part, &found, (uint64_t)SUPERVISES << 32) && count == 1) twi_thread_park();
 }
 
 /* The child takes part with its first call. Another handler may have made that already. */

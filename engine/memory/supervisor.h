@@ -2,13 +2,14 @@
  * uses what its children can write.
  *
  * Children may be of other users, and write garbage where the processes share memory. A process that supervises follows
- * nothing there. It unlocks no mutex there, either, because glibc writes where the pointers in a robust mutex lead. So
- * the thread that forks lets its record and its slot go before the fork, while nobody else can have written them.
+ * nothing there. It locks and unlocks no mutex there, either, because glibc writes where the pointers in a robust mutex
+ * lead. The thread that forks lets its record go, so it makes no step there by mistake. It keeps the mutex of its slot,
+ * by which others see that the process lives, until it ends.
  * Its first other call ends that: the process takes part again, as each child does with its first call. Root does not
  * take part if it has opened an engine meanwhile. It has made that with a table of threads of its own, which its
  * children do not get, and its other calls are refused.
- * Always true: whether a process supervises is in its private memory. A process has no thread in the table of all while
- * it supervises. */
+ * Always true: whether a process supervises is in its private memory. No thread of it uses the table of all while it
+ * supervises. */
 #ifndef TWI_MEMORY_SUPERVISOR_H
 #define TWI_MEMORY_SUPERVISOR_H
 

@@ -2,6 +2,7 @@
 #include "engine/reserve/hold_shared.h"
 
 #include "engine/core/processes.h"
+#include "engine/core/witness.h"
 #include "engine/count/lookup.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/table/record.h"
@@ -218,13 +219,11 @@ static bool give_slots_back(const struct slot_key *key, bool all) {
 
 /* ---- the calls ---- */
 
-#define NO_PLACE "shared: more than 1,023 processes share the engine, and this one has no place"
-
 /* Finds or makes the key of the call. TW_ERR_FULL: no memory, or keys_max. TW_ERR_RANGE: there is none. */
 static tw_status find_key(const struct twi_call *call, bool makes, struct slot_key *key) {
     tw_family *family = call->family;
-    *key = (struct slot_key){.engine = call->engine, .place = call->engine->here->process};
-    if (key->place == 0) return twi_refuse(TW_ERR_MEMORY, NO_PLACE);
+    *key = (struct slot_key){.engine = call->engine, .place = twi_load_acquire(&call->engine->here->process)};
+    if (key->place == 0) return twi_refuse_for(TWI_WHY_HOLD);
     struct twi_slots *slots = makes ? slots_of(family) : twi_load_acquire(&family->slots); /* HS2 */
     if (slots != NULL) {
         key->table = slots->table;
@@ -257,7 +256,8 @@ static tw_status take(const struct twi_call *call, int64_t limit, tw_verdict *ve
 tw_status twi_hold_shared_take(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
     twi_check(family->engine->life.is_shared && !family->kind.synced);
     struct twi_call call;
-    tw_status status = twi_call_begin(&call, family, key);
+    tw_status status = twi_witness_need(family->engine);
+    if (status == TW_OK) status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
     status = twi_call_now(&call);
     if (status == TW_OK) status = take(&call, limit, verdict);

@@ -13,10 +13,10 @@
 //   engine/reserve/hold_shared.c:take_slot 59e702665c3b
 //   engine/reserve/hold_shared.c:give_slots_back 018f34f80acd
 //   engine/reserve/hold_shared.c:recover_key b312fd4fcd32
-//   engine/core/processes.c:twi_process_leave 3efd851fd4d6
+//   engine/core/processes.c:twi_process_leave 7294dd7859d5
 //   engine/core/processes.c:twi_process_has_left 537800bcf799
-//   engine/core/processes.c:twi_process_clear 93a431976809
-//   engine/core/processes.c:twi_process_is_alive 1c75c339432d
+//   engine/core/processes.c:twi_process_clear 8f4971b84955
+//   engine/core/processes.c:twi_process_is_alive 9b3659f308d3
 #include "tests/orderings/model.hpp"
 
 #define twi_store_seqcst(p, v, label) (p)->store((v), is_weak(label, RELEASE) ? rl::mo_release : rl::mo_seq_cst, $)
