@@ -6,7 +6,11 @@
 
 #include <errno.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
+
+#define NAP_NS 50000
+#define NAP_NS_MAX (16 * NAP_NS)
 
 void twi_lock_make(pthread_mutex_t *mutex, bool is_shared) {
     if (is_shared)
@@ -15,7 +19,34 @@ void twi_lock_make(pthread_mutex_t *mutex, bool is_shared) {
         pthread_mutex_init(mutex, NULL);
 }
 
+#ifdef __GLIBC__
+#define OWNER_BITS 0x3fffffff /* FUTEX_TID_MASK: the number of the thread that has it; 1 or 2 if it is not robust */
+#define KIND_ROBUST 0x10
+
+static bool is_held(const pthread_mutex_t *mutex) {
+    return (__atomic_load_n(&mutex->__data.__lock, __ATOMIC_RELAXED) & OWNER_BITS) != 0;
+}
+static bool is_robust(const pthread_mutex_t *mutex) {
+    return (mutex->__data.__kind & KIND_ROBUST) != 0;
+}
+#else /* others share no mutexes between processes (twi_epoch_share) */
+static bool is_held(const pthread_mutex_t *mutex) {
+    (void)mutex;
+    return false;
+}
+static bool is_robust(const pthread_mutex_t *mutex) {
+    (void)mutex;
+    return false;
+}
+#endif
+
+/* A thread that locks a robust mutex tells the kernel before. If it is killed then, the kernel gives the mutex free if
+ * its owner has the number of that thread. In another namespace of process ids that may be another thread, which lives.
+ * So a robust mutex that is held is only looked at. One case is left: such a thread locks the mutex after this one has
+ * looked, and this one is killed in the few instructions until it has its answer. */
 bool twi_lock_try_after(pthread_mutex_t *mutex, bool *has_died) {
+    *has_died = false;
+    if (is_held(mutex)) return false;
     int error = pthread_mutex_trylock(mutex);
     *has_died = error == EOWNERDEAD;
     if (*has_died) pthread_mutex_consistent(mutex);
@@ -27,12 +58,24 @@ bool twi_lock_try(pthread_mutex_t *mutex) {
     return twi_lock_try_after(mutex, &has_died);
 }
 
+/* These mutexes are for figures, families and log lines, so a waiter may sleep a little too long. */
+static void await_robust(pthread_mutex_t *mutex) {
+    struct timespec nap = {.tv_nsec = NAP_NS};
+    while (!twi_lock_try(mutex)) {
+        (void)nanosleep(&nap, NULL);
+        if (nap.tv_nsec < NAP_NS_MAX) nap.tv_nsec *= 2;
+    }
+}
+
 void twi_lock(pthread_mutex_t *mutex) {
     if (twi_lock_try(mutex)) return;
     twi_clock_away();
-    int error = pthread_mutex_lock(mutex);
+    int error = 0;
+    if (is_robust(mutex))
+        await_robust(mutex);
+    else
+        error = pthread_mutex_lock(mutex);
     twi_clock_back();
-    if (error == EOWNERDEAD) error = pthread_mutex_consistent(mutex);
     twi_check(error == 0);
 }
 

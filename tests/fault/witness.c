@@ -4,10 +4,11 @@
  * there, so two such workers have equal thread numbers. Each worker holds as many slots as it is told, and the leader says how many are in use.
  * What the system refuses here is left out by name. Skipped under sanitizers and valgrind: their own locks do not
  * survive the fork of a process with several threads.
- * Covers: engine/core/witness.c, engine/core/processes.c. */
+ * Covers: engine/core/witness.c, engine/core/processes.c, engine/base/lock.c. */
 #include "tests/support/children.h"
 #include "tests/support/support.h"
 
+#include "engine/base/lock.h"
 #include "engine/core/processes.h"
 #include "engine/core/state.h"
 
@@ -34,6 +35,8 @@ static struct common {
         _Atomic int leads;
     } workers[WORKERS];
     _Atomic int64_t used; /* slots, as the leader of another user sees them */
+    _Atomic bool is_held;
+    pthread_mutex_t mutex;
 } * common;
 static tw_engine *engine;
 static tw_family *family;
@@ -274,6 +277,50 @@ TEST_WITH(a_leader_is_replaced_from_another_namespace, open_shared, close_shared
     end_worker(0, first);
     await_lead(1, 1);
     end_worker(1, second);
+}
+
+/* ---- equal numbers and one lock ---------------------------------------------------------------------------------- */
+
+static void keep_mutex(struct worker *worker, uint32_t number) {
+    twi_lock(&common->mutex);
+    say_ready(worker);
+    for (;;) pause();
+}
+
+static void wait_for_mutex(struct worker *worker, uint32_t number) {
+    say_ready(worker);
+    twi_lock(&common->mutex);
+    common->is_held = true;
+    for (;;) pause();
+}
+
+static void try_mutex(struct worker *worker, uint32_t number) {
+    say_ready(worker);
+    while (!twi_lock_try(&common->mutex)) {}
+    common->is_held = true;
+    for (;;) pause();
+}
+
+/* Goal: a thread that ends while it waits for a mutex, or tries it, takes nothing from the one that has it, although
+ * both have the same number: the kernel would take the one for the other. The mutex is free when its owner ends. */
+TEST_WITH(a_thread_that_ends_takes_no_mutex_of_another_one, open_shared, close_shared, NULL) {
+    if (has_no_namespaces(__func__)) return;
+    twi_lock_make_robust(&common->mutex);
+    pid_t owner = begin_inside(keep_mutex, 0);
+    await_flag(&common->workers[0].is_ready);
+    for (uint64_t i = 0; i < 20; i++) {
+        pid_t other = begin_inside(i % 2 == 0 ? wait_for_mutex : try_mutex, 1);
+        await_flag(&common->workers[1].is_ready);
+        usleep(5000); /* it waits or tries now; if it does not yet, the test finds less */
+        end_worker(1, other);
+        assert_false(twi_lock_try(&common->mutex));
+        assert_false(common->is_held);
+    }
+    pid_t last = begin_inside(wait_for_mutex, 2);
+    await_flag(&common->workers[2].is_ready);
+    end_worker(0, owner);
+    await_flag(&common->is_held);
+    end_worker(2, last);
 }
 
 /* ---- threads that come and go ------------------------------------------------------------------------------------ */
