@@ -117,14 +117,23 @@ uint32_t twi_lead_left_ms(const tw_engine *engine) {
     return left_ms > 0 ? (uint32_t)left_ms : 0;
 }
 
+/* Returns true if a candidate leads that has not left, and a whole turn was made since the engine had made `turns`. A
+ * candidate that only lives may have been killed, and not ended yet. */
+static bool has_heir(tw_engine *engine, uint32_t turns) {
+    if (twi_load_acquire(&engine->leader.turns) - turns < 2) return false; /* PL6 */
+    uint32_t place = twi_load_relaxed(&engine->leader.place);
+    return place != 0 && twi_process_is_alive(engine, place);
+}
+
 /* The last candidate leads once more, so that Redis keeps nothing for an engine without a leader. If several
  * close at once, the leader may still be handing over. Returns true if this process leads now. */
 static bool lead_at_last(tw_engine *engine) {
     int64_t deadline_ms = twi_load_relaxed(&engine->here->lead.close_by_ms);
+    uint32_t turns = twi_load_acquire(&engine->leader.turns);
     if (!engine->life.has_redis || !twi_load_relaxed(&engine->here->lead.is_candidate)) return false;
     while (!twi_load_acquire(&engine->leader.has_ended) && !twi_load_relaxed(&engine->turn.leaves_redis) &&
-           !twi_processes_may_lead(engine)) {
-        if (twi_turn_lead(engine)) return true;
+           !has_heir(engine, turns)) {
+        if (!twi_processes_may_lead(engine) && twi_turn_lead(engine)) return true;
         if (twi_clock_mono_ms(&engine->clock) >= deadline_ms) break;
         twi_turn_nap(engine, NAP_MS);
     }
@@ -138,7 +147,8 @@ bool twi_lead_is_last(tw_engine *engine) {
     bool ends = twi_load_relaxed(&engine->here->lead.is_candidate) && !twi_load_acquire(&engine->leader.has_ended) &&
                 (twi_load_acquire(&engine->life.stopped) || (is_opener && !twi_processes_live(engine)));
     if (ends) return leads || twi_turn_lead(engine);
-    if (leads || lead_at_last(engine)) hand_over(engine);
+    if (leads) hand_over(engine);
+    if (lead_at_last(engine)) hand_over(engine);
     return false;
 }
 

@@ -2250,7 +2250,10 @@ TW_API tw_status tw_load(tw_engine *engine, const char *path);
  * Closing        tw_close() in a process leaves the engine, and the others continue. A leader hands
  *                over to the next candidate. If there is none, the counts stay for processes that
  *                are forked later. Before that, within timeout_ms, Redis gets all counts, and the
- *                units that leases have left. tw_stop() by the leader stops the engine for all.
+ *                units that leases have left. With Redis tw_close() of a candidate therefore waits,
+ *                at most timeout_ms, until another candidate has led for a whole turn: one that
+ *                only exists may have been killed. That takes 0.2 s at most if the leader's host
+ *                makes its turns. tw_stop() by the leader stops the engine for all.
  *                Then tw_close() of a candidate ends it as in one process. So does tw_close() of
  *                the process that called tw_open(), if it is a candidate and no other process has
  *                joined or is left.

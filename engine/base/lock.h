@@ -1,8 +1,8 @@
 /* lock.h -- the only file that locks mutexes. A thread that waits for one counts as blocked meanwhile (clock.h). So a
  * thread that keeps a lock for long, or loses the processor with it, stops no engine's time. The background thread may
  * wait for any lock, and callers read the clocks until it has it.
- * Always true: no thread sleeps in the kernel for a robust mutex, nor tries one that it sees held (lock.c). No call that
- * counts on an existing key locks a mutex (P9). */
+ * Always true: no thread sleeps in the kernel for a robust mutex, nor tries one that it sees held (lock.c). No call
+ * that counts on an existing key locks a mutex (P9). */
 #ifndef TWI_BASE_LOCK_H
 #define TWI_BASE_LOCK_H
 

@@ -270,8 +270,8 @@ struct twi_second {
 struct twi_witness {
     pthread_mutex_t lock; /* for starting it, and for taking a place */
     pthread_t thread;
-    struct twi_event_count told;
-    bool runs; /* under the lock */
+    struct twi_event_count stage; /* 1: it has tried to register; 2: it stops */
+    bool runs;                    /* under the lock */
 };
 
 /* The thread that makes the turns (engine/turn/turn.c). */
@@ -292,7 +292,9 @@ struct twi_leader {
     pthread_mutex_t held;          /* robust: the thread that leads has it */
     struct twi_event_count called; /* candidates try to lead when it rises */
     _Atomic int64_t turned_ms;     /* monotonic time of its last turn; 0 means that there was none */
+    _Atomic uint32_t turns;        /* that have begun */
     _Atomic uint32_t process;      /* that leads, or led last */
+    _Atomic uint32_t place;        /* of that process (processes.h) */
     _Atomic bool has_ended;        /* a process has closed it for all */
 };
 

@@ -34,6 +34,7 @@ static void note_succession(tw_engine *engine) {
 void twi_leader_turn(tw_engine *engine) {
     if (!engine->life.is_shared) return;
     twi_store_relaxed(&engine->leader.turned_ms, engine->turn.mono_ms);
+    (void)twi_add_acqrel(&engine->leader.turns, 1); /* PL5, pairs with PL6 */
     note_succession(engine);
 }
 
@@ -75,6 +76,7 @@ enum twi_leader_try twi_leader_take(tw_engine *engine) {
     bool has_died;
     if (self == NULL || !twi_lock_try_after(&engine->leader.held, &has_died)) return TWI_LEADER_NOT;
     twi_store_relaxed(&engine->leader.process, self->process);
+    twi_store_relaxed(&engine->leader.place, twi_load_relaxed(&engine->here->process));
     twi_store_relaxed(&engine->here->lead.thread, self->serial);
     engine->here->lead.has_succeeded = has_died;
     return has_died ? TWI_LEADER_AFTER_DEATH : TWI_LEADER_SINCE_NOW;

@@ -15,13 +15,13 @@ static bool is_main_thread(void) {
     return syscall(SYS_gettid) == getpid();
 }
 
-/* The first rise of `told` says that the thread has tried, the second one that it stops. */
+/* The first rise of `stage` says that the thread has tried, the second one that it stops. */
 static void *stay(void *arg) {
     tw_engine *engine = arg;
     struct twi_witness *witness = &engine->here->witness;
     if (twi_thread_here() != NULL) twi_process_enter(engine);
-    twi_event_count_raise(&witness->told);
-    while (twi_event_count_value(&witness->told) < 2) twi_event_count_wait(&witness->told, 1, WAIT_MS);
+    twi_event_count_raise(&witness->stage);
+    while (twi_event_count_value(&witness->stage) < 2) twi_event_count_wait(&witness->stage, 1, WAIT_MS);
     return NULL;
 }
 
@@ -35,7 +35,7 @@ static bool start(tw_engine *engine) {
 void twi_witness_begin(tw_engine *engine) {
     struct twi_witness *witness = &engine->here->witness;
     pthread_mutex_init(&witness->lock, NULL);
-    twi_event_count_make(&witness->told);
+    twi_event_count_make(&witness->stage);
     witness->runs = false;
     twi_store_relaxed(&engine->here->process, 0);
     engine->here->unread.has_left = NULL;
@@ -60,7 +60,7 @@ static tw_status take_place(tw_engine *engine) {
     if (!is_main && !start(engine))
         return twi_refuse(TW_ERR_MEMORY, "shared: no thread could be started, by which other processes learn that this "
                                          "one has ended");
-    while (!is_main && twi_event_count_value(&witness->told) == 0) twi_event_count_wait(&witness->told, 0, WAIT_MS);
+    while (!is_main && twi_event_count_value(&witness->stage) == 0) twi_event_count_wait(&witness->stage, 0, WAIT_MS);
     if (!twi_process_has_place(engine)) twi_process_enter(engine);
     if (twi_process_has_place(engine)) return TW_OK;
     return twi_refuse(TW_ERR_MEMORY, "shared: more than 1,023 processes share the engine, and this one has no place");
@@ -80,8 +80,8 @@ void twi_witness_end(tw_engine *engine) {
     struct twi_witness *witness = &engine->here->witness;
     twi_check(twi_load_relaxed(&engine->here->process) == 0);
     if (!witness->runs) return;
-    while (twi_event_count_value(&witness->told) == 0) twi_event_count_wait(&witness->told, 0, WAIT_MS);
-    twi_event_count_raise(&witness->told);
+    while (twi_event_count_value(&witness->stage) == 0) twi_event_count_wait(&witness->stage, 0, WAIT_MS);
+    twi_event_count_raise(&witness->stage);
     pthread_join(witness->thread, NULL);
     witness->runs = false;
 }

@@ -1,7 +1,7 @@
 /* witness.c -- other processes learn that a process has ended, wherever they look from: from another namespace of
  * process ids, as another user, after exec, where its id is used again, and when its threads come and go.
- * Method: real processes, in real namespaces. A worker in a namespace of its own is process 1
- * there, so two such workers have equal thread numbers. Each worker holds as many slots as it is told, and the leader says how many are in use.
+ * Method: real processes, in real namespaces. A worker in a namespace of its own is process 1 there, so two such
+ * workers have equal thread numbers. Each worker holds some slots, and the leader says how many are in use.
  * What the system refuses here is left out by name. Skipped under sanitizers and valgrind: their own locks do not
  * survive the fork of a process with several threads.
  * Covers: engine/core/witness.c, engine/core/processes.c, engine/base/lock.c. */

@@ -112,6 +112,60 @@ TEST(a_candidate_that_leaves_another_one_keeps_the_lease) {
     stage_end(&stage);
 }
 
+/* ---- a candidate that does not answer -------------------------------------------------------------------------- */
+
+/* Stays a candidate until it is killed. */
+static void stay(struct stage *stage, struct child *child, uint32_t number) {
+    if (tw_lead(stage->engine) < 0) _exit(3);
+    atomic_store(&child->calls, 1);
+    for (;;) turn_or_nap(stage);
+}
+
+/* Counts and closes at once. */
+static void count_and_close(struct stage *stage, struct child *child, uint32_t number) {
+    if (tw_lead(stage->engine) < 0) _exit(3);
+    atomic_store(&child->calls, 1);
+    while (!atomic_load(stage->enough)) turn_or_nap(stage);
+    for (int i = 0; i < SOME; i++)
+        if (tw_add(stage->family, tw_str("last"), 1, NULL) != TW_OK) _exit(4);
+    atomic_store(&child->calls, 2);
+    _exit(tw_close(stage->engine, TEST_PATIENCE_MS) == TW_OK ? 0 : 5);
+}
+
+static void await_calls(const struct child *child, uint64_t calls) {
+    while (atomic_load(&child->calls) < calls) test_sleep_ms(1);
+}
+
+/* Goal: a candidate that is there and makes no turn, as one that SIGKILL has not ended yet, is not taken for the next
+ * leader. When it has ended, Redis has what the candidate counted that closed meanwhile. */
+TEST_EACH(a_candidate_that_does_not_answer_inherits_nothing, TW_OWN_THREAD * 2, TW_OWN_THREAD * 2 + 1,
+          TW_HOST_DRIVEN * 2, TW_HOST_DRIVEN * 2 + 1) {
+    uintptr_t variant = (uintptr_t)*state;
+    bool silent_leads = variant % 2 == 0;
+    struct stage stage;
+    stage_begin_with(&stage, TW_LIMIT_SOFT, (uint32_t)variant / 2);
+    pid_t silent = 0, closes;
+    if (silent_leads) {
+        silent = child_begin(&stage, stay, 0);
+        await_calls(&stage.children[0], 1);
+    }
+    closes = child_begin(&stage, count_and_close, 1);
+    await_calls(&stage.children[1], 1);
+    if (!silent_leads) {
+        silent = child_begin(&stage, stay, 0);
+        await_calls(&stage.children[0], 1);
+    }
+    assert_int_equal(kill(silent, SIGSTOP), 0);
+    atomic_store(stage.enough, true);
+    await_calls(&stage.children[1], 2);
+    test_sleep_ms(200); /* it is closing now; if it is not yet, the test finds less */
+    child_kill(silent);
+    child_expect_end(closes);
+    assert_i64_equal(in_redis(&stage, "last"), SOME);
+    assert_string_equal(redis_server_ask(&stage.server, "ZCARD", "tw:live", NULL), "0");
+    stage_end(&stage);
+}
+
 int main(void) {
     redis_server_require();
     test_skip_unshared();
