@@ -42,7 +42,7 @@ void twi_witness_begin(tw_engine *engine) {
 }
 
 void twi_witness_open(tw_engine *engine) {
-    if (twi_thread_here() != NULL && is_main_thread()) twi_process_enter(engine);
+    if (twi_thread_here() != NULL && is_main_thread() && twi_thread_is_seen()) twi_process_enter(engine);
 }
 
 /* No thread but this one knows the engine here, and the new one waits until this one has joined. */

@@ -15,7 +15,8 @@
 void twi_witness_begin(tw_engine *engine);
 /* The process joins the engine. It has its place at once if the main thread calls, otherwise soon. */
 void twi_witness_join(tw_engine *engine);
-/* The same for the process that opens it. If the main thread does not call, it has no place. */
+/* The same for the process that opens it. It has no place if the main thread does not call, or if others cannot see
+ * that thread, because the process supervises and had called nothing before it forked (memory/supervisor.h). */
 void twi_witness_open(tw_engine *engine);
 /* Returns TW_OK when this process has a place. TW_ERR_MEMORY: there is no thread, or no place. */
 tw_status twi_witness_need(tw_engine *engine);

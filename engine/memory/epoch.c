@@ -355,6 +355,10 @@ void twi_thread_park(void) {
     twi_thread_self = &nobody;
 }
 
+bool twi_thread_is_seen(void) {
+    return !has_own_table() || (parked != NULL && parked_in == twi_process_number());
+}
+
 /* In another table of threads the record is of no use. */
 static struct twi_thread *unpark(void) {
     struct twi_thread *self = parked;

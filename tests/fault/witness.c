@@ -203,6 +203,67 @@ TEST(a_worker_of_another_user_becomes_another_program) {
     child_expect_end(pid);
 }
 
+static void lead_and_look(struct worker *worker) {
+    become(65533);
+    if (tw_lead(engine) != TW_OK) _exit(2);
+    for (int i = 0; i < 100; i++) { /* the place of a process that seems to have ended becomes free */
+        (void)tw_process_died(engine);
+        usleep(1000);
+    }
+    say_ready(worker);
+    await_flag(&worker->ends);
+    for (int i = 0; i < 100; i++) {
+        (void)tw_process_died(engine);
+        usleep(1000);
+    }
+    _exit(used() == 3 ? 0 : 6);
+}
+
+static void hold_as_other_user(struct worker *worker) {
+    become(65533);
+    hold_and_wait(worker, 3);
+}
+
+/* It is root, made no call, and forked: no thread of it is known to others. It opens an engine and closes it. */
+static void open_as_manager(void) {
+    pid_t pid = fork();
+    if (pid == 0) _exit(0);
+    (void)child_await(pid);
+    void *state = NULL;
+    (void)open_shared(&state);
+    struct worker *workers = common->workers;
+    pid_t leader = fork();
+    if (leader == 0) lead_and_look(&workers[0]);
+    await_flag(&workers[0].is_ready);
+    pid_t holder = fork();
+    if (holder == 0) hold_as_other_user(&workers[1]);
+    await_flag(&workers[1].is_ready);
+    if (tw_close(engine, 1000) != TW_OK) _exit(3);
+    twi_store_release(&workers[0].ends, true);
+    if (child_await(leader) != 0) _exit(6);
+    (void)kill(holder, SIGKILL);
+}
+
+/* Goal: where others cannot see the process that opens an engine, it has no place. If it had one, a worker would get
+ * the same place, and lose its slots when the opener closes. */
+TEST(an_opener_that_nobody_sees_has_no_place) {
+    if (geteuid() != 0) {
+        test_leave_out("only root has threads that others do not see: run it as root");
+        return;
+    }
+    pid_t pid = child_fork(4 * SECONDS);
+    if (pid == 0) {
+        (void)open_shared(state);
+        pid_t manager = fork();
+        if (manager == 0) {
+            open_as_manager();
+            _exit(0);
+        }
+        _exit(child_await(manager) == 0 ? 0 : 7);
+    }
+    child_expect_end(pid);
+}
+
 /* ---- namespaces of process ids ----------------------------------------------------------------------------------- */
 
 /* Goal: slots and places of workers with equal numbers return when their own one ends, and no sooner. */
