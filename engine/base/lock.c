@@ -41,9 +41,9 @@ static bool is_robust(const pthread_mutex_t *mutex) {
 #endif
 
 /* A thread that locks a robust mutex names it to the kernel before. If it is killed then, the kernel gives the mutex
- * free if its owner has the number of that thread. In another namespace of process ids that may be another thread, which lives.
- * So a robust mutex that is held is only looked at. One case is left: such a thread locks the mutex after this one has
- * looked, and this one is killed in the few instructions until it has its answer. */
+ * free if its owner has the number of that thread. In another namespace of process ids that may be another thread,
+ * which lives. So a robust mutex that is held is only looked at. One case is left: such a thread locks the mutex after
+ * this one has looked, and this one is killed in the few instructions until it has its answer. */
 bool twi_lock_try_after(pthread_mutex_t *mutex, bool *has_died) {
     *has_died = false;
     if (is_held(mutex)) return false;
