@@ -55,6 +55,8 @@ static const struct Form {
              {"hosted", bench_ours_hosted, bench_ours_hosted, true},
              {"acquire_hosted", bench_ours_acquire_hosted, bench_ours_acquire_hosted, true},
              {"denied_hosted", bench_ours_acquire_last_hosted, bench_ours_denied_hosted, false},
+             {"all_two", bench_ours_acquire_two, bench_ours_acquire_two, true},
+             {"all_four", bench_ours_acquire_four, bench_ours_acquire_four, true},
              {"acquire_silent", bench_ours_acquire_silent, bench_ours_acquire_silent, true},
              {"denied", bench_ours_acquire_last, bench_ours_denied, false},
              {"denied_silent", bench_ours_acquire_last, bench_ours_denied_silent, false}};

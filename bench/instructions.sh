@@ -98,6 +98,19 @@ for keys; do
 done
 
 echo
+echo 'instructions of one tw_acquire_all() of a key that is there in each family (29 bytes, local, fixed windows)'
+printf '%8s | %9s %9s\n' keys two four
+for keys; do
+    line=
+    for form in all_two all_four; do
+        measure tw_acquire_all $form "$keys" 0 0
+        line="$line $hit"
+    done
+    # shellcheck disable=SC2086  # two figures
+    printf '%8s | %9s %9s\n' "$keys" $line
+done
+
+echo
 echo 'instructions of one add of one key again and again (29 bytes, local)'
 printf '%14s %14s %16s %18s\n' 'tw_add' 'without view' 'tw_pin_add' 'without view'
 line=

@@ -14,10 +14,13 @@
 volatile uint64_t bench_zero;
 size_t bench_many_count = 128;
 
+#define LIMITS_MAX 4
+
 struct ours {
     tw_engine *engine;
     tw_family *family;
-    unsigned families; /* of the engine: counted by the one that opened it */
+    tw_family *more[LIMITS_MAX - 1]; /* for several limits */
+    unsigned families;               /* of the engine: counted by the one that opened it */
     uint32_t stride;
     bool is_alone; /* a family with Redis, but no Redis is there */
     bool has_lease;
@@ -103,6 +106,21 @@ static void *make_with(const struct bench_setup *setup, const char *url, uint32_
 
 static void *make_local(const struct bench_setup *setup) {
     return make_with(setup, NULL, TW_MERGE_SCRIPT, TW_LIMIT_SOFT);
+}
+
+static void *make_several(const struct bench_setup *setup) {
+    struct ours *ours = make_local(setup);
+    for (int i = 0; ours != NULL && i < LIMITS_MAX - 1; i++) {
+        char name[24];
+        tw_family_options family;
+        tw_family_options_init(&family);
+        snprintf(name, sizeof name, "more%d", i);
+        family.name = name;
+        family.keys_expected = setup->keys_expected;
+        if (tw_family_open(ours->engine, &family, &ours->more[i]) != TW_OK)
+            return fail(ours, "tw_family_open", tw_error_text());
+    }
+    return ours;
 }
 
 static void *make_shared(const struct bench_setup *setup) {
@@ -342,6 +360,31 @@ static int64_t acquire_last(void *self, const unsigned char *slots, size_t count
     return acquire_without_verdict(self, slots, count, 1, TW_OK);
 }
 
+/* The same key in so many families, of which the first one counts. */
+static int64_t acquire_all(struct ours *ours, const unsigned char *slots, size_t count, size_t claimed) {
+    tw_claim claims[LIMITS_MAX];
+    tw_verdict verdict;
+    int64_t seen = 0;
+    uint64_t wrong = 0;
+    for (size_t i = 0; i < claimed; i++) claims[i] = (tw_claim){.n = 1, .limit = TW_DELTA_MAX};
+    for (size_t i = 0; i < claimed; i++) claims[i].family = i == 0 ? ours->family : ours->more[i - 1];
+    for (size_t i = 0; i < count; i++) {
+        for (size_t j = 0; j < claimed; j++) claims[j].key = key_at(slots + i * ours->stride, ours->stride);
+        wrong += tw_acquire_all(claims, claimed, &verdict) != TW_OK;
+        seen ^= verdict.used;
+    }
+    count_wrong(ours, wrong);
+    return seen;
+}
+
+static int64_t acquire_two(void *self, const unsigned char *slots, size_t count) {
+    return acquire_all(self, slots, count, 2);
+}
+
+static int64_t acquire_four(void *self, const unsigned char *slots, size_t count) {
+    return acquire_all(self, slots, count, LIMITS_MAX);
+}
+
 /* A host with a loop: between two of its turns it makes so many calls. */
 #define CALLS_OF_A_TURN 512
 
@@ -503,6 +546,10 @@ static const struct bench_peer acquiring_last_hosted = {
     .name = "tallywheel", .form = "acquire last", .make = make_hosted, .add = acquire_last_hosted, .total = total};
 static const struct bench_peer denied_hosted = {
     .name = "tallywheel", .form = "denied", .make = make_hosted, .add = acquire_denied_hosted, .total = total};
+static const struct bench_peer acquiring_two = {
+    .name = "tallywheel", .form = "acquire two", .make = make_several, .add = acquire_two, .total = total};
+static const struct bench_peer acquiring_four = {
+    .name = "tallywheel", .form = "acquire four", .make = make_several, .add = acquire_four, .total = total};
 static const struct bench_peer acquiring_async = {
     .name = "tallywheel",
     .form = "acquire async",
@@ -570,6 +617,8 @@ static const struct bench_peer acquiring_last = {
 OFFER(bench_ours, local)
 OFFER(bench_ours_sized, sized)
 OFFER(bench_ours_hosted, hosted)
+OFFER(bench_ours_acquire_two, acquiring_two)
+OFFER(bench_ours_acquire_four, acquiring_four)
 OFFER(bench_ours_acquire_hosted, acquiring_hosted)
 OFFER(bench_ours_acquire_last_hosted, acquiring_last_hosted)
 OFFER(bench_ours_denied_hosted, denied_hosted)

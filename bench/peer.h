@@ -94,6 +94,8 @@ const struct bench_peer *bench_ours_acquire_shared(void);  /* in an engine that 
 const struct bench_peer *bench_ours_acquire_hosted(void);  /* in a host-driven engine */
 const struct bench_peer *bench_ours_acquire_last_hosted(void);
 const struct bench_peer *bench_ours_denied_hosted(void);
+const struct bench_peer *bench_ours_acquire_two(void); /* tw_acquire_all of two limits, and of four */
+const struct bench_peer *bench_ours_acquire_four(void);
 const struct bench_peer *bench_ours_acquire_silent(void); /* both again without a verdict */
 const struct bench_peer *bench_ours_denied_silent(void);
 const struct bench_peer *bench_ours_acquire_last(void); /* the only unit of a limit of 1, of keys that are new */

@@ -22,10 +22,10 @@
 enum counting { HERE, SHARED, GAUGE, COUNTINGS }; /* GAUGE is with Redis, and not shared */
 
 /* A kind of limit that such a counter decides (decision.h). */
-#define COUNTED(function, complete) \
+#define COUNTED(function, complete, together) \
     { \
-        .acquire = (function), .by_counter = (complete), .is_counted = true, .refund = twi_refund_count, \
-        .undo = twi_undo_count \
+        .acquire = (function), .by_counter = (complete), .all = (together), .is_counted = true, \
+        .refund = twi_refund_count, .undo = twi_undo_count \
     }
 
 struct calls {
@@ -35,15 +35,16 @@ struct calls {
     struct twi_limit_kind limit;
 };
 
-#define FAST(hash, synced, complete) \
+#define FAST(hash, synced, complete, together) \
     { \
         twi_hot_add_##hash##synced, twi_hot_group_##hash##synced, twi_hot_distinct_##hash##synced, \
-            COUNTED(twi_hot_acquire_##hash##synced, complete) \
+            COUNTED(twi_hot_acquire_##hash##synced, complete, together) \
     }
 #define FAST_ROW(hash) \
     { \
-        [HERE] = FAST(hash, , twi_counted_acquire), [SHARED] = FAST(hash, _synced, twi_share_acquire), \
-        [GAUGE] = FAST(hash, _synced, twi_counted_acquire) \
+        [HERE] = FAST(hash, , twi_counted_acquire, twi_hot_all_##hash), \
+        [SHARED] = FAST(hash, _synced, twi_share_acquire, NULL), \
+        [GAUGE] = FAST(hash, _synced, twi_counted_acquire, NULL) \
     }
 static const struct calls portable[COUNTINGS] = FAST_ROW(any);
 #if TWI_WITH_AES
@@ -53,11 +54,11 @@ static const struct calls by_aes[COUNTINGS] = FAST_ROW(aes);
 /* For families that the fast functions do not handle. Their keys have separate lives, their names have to be checked,
  * or every section has a fence. */
 #define SLOW(complete) \
-    { twi_add_slow, NULL, twi_distinct_add_slow, COUNTED(complete, complete) }
+    { twi_add_slow, NULL, twi_distinct_add_slow, COUNTED(complete, complete, NULL) }
 static const struct calls slow[COUNTINGS] = {
     [HERE] = SLOW(twi_counted_acquire), [SHARED] = SLOW(twi_share_acquire), [GAUGE] = SLOW(twi_counted_acquire)};
 
-static const struct twi_limit_kind sliding = COUNTED(twi_sliding_acquire, twi_sliding_acquire);
+static const struct twi_limit_kind sliding = COUNTED(twi_sliding_acquire, twi_sliding_acquire, NULL);
 
 static const struct calls *calls_of(const struct tw_family *family) {
     twi_check(!family->kind.shares || family->kind.synced);

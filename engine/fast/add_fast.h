@@ -517,10 +517,14 @@ TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta
 
 #include "engine/fast/group_fast.h"
 #include "engine/fast/acquire_fast.h"
+#if !TWI_HOT_SYNCED
+#include "engine/fast/all_fast.h"
+#endif
 #include "engine/fast/repeat_fast.h"
 
 #undef TWI_HOT_NAME
 #undef TWI_HOT_GROUP
 #undef TWI_HOT_ACQUIRE
+#undef TWI_HOT_ALL
 #undef TWI_HOT_OWN
 #undef TWI_HOT_SYNCED

@@ -19,8 +19,9 @@
 #define TWI_HOT_NAME twi_hot_add_aes
 #define TWI_HOT_GROUP twi_hot_group_aes
 #define TWI_HOT_ACQUIRE twi_hot_acquire_aes
+#define TWI_HOT_ALL twi_hot_all_aes
 #define TWI_HOT_OWN(name) hot_local_##name
-#define TWI_HOT_SYNCED false
+#define TWI_HOT_SYNCED 0
 #include "engine/fast/add_fast.h"
 #define TWI_HOT_DISTINCT twi_hot_distinct_aes
 #define TWI_HOT_DISTINCT_SYNCED false
@@ -30,7 +31,7 @@
 #define TWI_HOT_GROUP twi_hot_group_aes_synced
 #define TWI_HOT_ACQUIRE twi_hot_acquire_aes_synced
 #define TWI_HOT_OWN(name) hot_synced_##name
-#define TWI_HOT_SYNCED true
+#define TWI_HOT_SYNCED 1
 #include "engine/fast/add_fast.h"
 #define TWI_HOT_DISTINCT twi_hot_distinct_aes_synced
 #define TWI_HOT_DISTINCT_SYNCED true

@@ -142,7 +142,14 @@ TWI_INLINE bool twi_limit_is_near(int64_t used, int64_t limit) {
 TWI_INLINE bool twi_limit_is_near_below(int64_t used, int64_t limit) {
     return ((uint64_t)limit - (uint64_t)used) * 5 <= (uint64_t)limit;
 }
+
 /* ---- kinds of limit ---- */
+
+/* Takes all of the claims (at most TWI_HOT_ALL_MAX), in this order. The kind of each family has this function. Returns
+ * false, with nothing taken and nothing counted, if a claim cannot be had at once, or is not that of a known key whose
+ * counter is plain. Then the complete call decides. `claim` of the verdict counts in this order. */
+#define TWI_HOT_ALL_MAX 8u
+typedef bool twi_hot_all(const tw_claim *const *claims, size_t count, tw_verdict *verdict);
 
 /* How the calls of a family work. The family's mode and shape choose the kind when the family is opened. Each kind
  * has its own file. */
@@ -153,6 +160,8 @@ struct twi_limit_kind {
     /* The complete decision by a counter of this process (counted.h). Strict limits use it while Redis does not
      * reply. NULL means that no counter of this process decides. */
     twi_hot_acquire *by_counter;
+    /* The short way of tw_acquire_all(). NULL means that it has none. */
+    twi_hot_all *all;
     /* True means that `acquire` counts its statistics, false that shadow.c does. */
     bool is_counted;
     /* Implements tw_acquire_some(); n_max and limit are in range. If it is NULL, tw_acquire_some() uses `acquire`. */
