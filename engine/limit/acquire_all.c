@@ -4,7 +4,7 @@
  * denied because of this call. Then the call takes the claims one by one, as tw_acquire() does. If a claim is then
  * denied, the call puts the earlier claims back. Other callers may have been denied while this call had those units.
  * Statistics count a claim only when all claims are admitted, because a statistic never falls.
- * A few claims on plain counters that all have room are taken in the same order in one section (engine/fast/all_fast.h).
+ * A few claims on plain counters that all have room are taken in the same order in one section (fast/all_fast.h).
  * Always true: unless the result is TW_OK, no unit stays taken. The exception is a window that ended during the
  * call. */
 #include "engine/limit/decision.h"

@@ -1,5 +1,5 @@
-/* acquire_all_test.c -- the short way of tw_acquire_all() (engine/fast/all_fast.h): it answers and counts as the complete
- * call does, it leaves to that call what it must, and threads that take the same units lose and double none.
+/* acquire_all_test.c -- the short way of tw_acquire_all() (engine/fast/all_fast.h): it answers and counts as the
+ * complete call does, it leaves to that call what it must, and threads that take the same units lose and double none.
  * Method: a host-driven engine with the system's clocks. Families whose `hot_acquire` is another function have the same
  * limits, but only the complete call.
  * Covers: engine/fast/all_fast.h, engine/limit/acquire_all.c. */
@@ -77,8 +77,8 @@ static void compare(const tw_verdict *fast, const tw_verdict *slow) {
 }
 
 /* Goal: status, verdict, counts and statistics are those of the complete call.
- * Method: the same claims, drawn from a seed, on two families each: known keys and new ones, keys that are claimed twice,
- * n and limits of 0, limits that are reached, more claims than the short way takes. */
+ * Method: the same claims, drawn from a seed, on two families each: known keys and new ones, keys that are claimed
+ * twice, n and limits of 0, limits that are reached, more claims than the short way takes. */
 TEST(it_answers_as_the_complete_call) {
     open_engine(false);
     tw_family *families[2][FAMILIES];
