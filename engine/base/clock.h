@@ -31,11 +31,11 @@
  * change within such a grain reads the fine clock with twi_clock_exact_us(). This moves the word like every reading.
  *
  * The word is YOUNG if the processor's time stamp counter has not reached the next multiple of 2^24 cycles (4 to 8 ms)
- * since somebody began to read the clocks for the word: a turn, tw_tick(), or the first call that found it old. Only the
- * fast functions (engine/fast) look, in ten instructions. To read the coarse clock takes a call, 60 instructions, and
- * the same time: on the machine of docs/SPEED.md 11 ns, and 12 ns for the counter. So a host need not tick, and may stop
- * to tick: a pause makes the word old. The counter serves if it never changes its rate, and if the kernel relies on it,
- * too (stamps_serve() in clock.c). Otherwise, and on other processors, no word is young.
+ * since somebody began to read the clocks for the word: a turn, tw_tick(), or the first call that found it old. Only
+ * the fast functions (engine/fast) look, in ten instructions. To read the coarse clock takes a call, 60 instructions,
+ * and the same time: on the machine of docs/SPEED.md 11 ns, and 12 ns for the counter. So a host need not tick, and may
+ * stop to tick: a pause makes the word old. The counter serves if it never changes its rate, and if the kernel relies
+ * on it, too (stamps_serve() in clock.c). Otherwise, and on other processors, no word is young.
  *
  * The KEEPER is the thread that refreshes the word of a cached engine, at least every 10 ms. Each refresh makes the
  * word ASKED. So calls that are rare always read the clocks, and need no keeper. Calls that come so often that the

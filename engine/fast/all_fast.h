@@ -28,8 +28,8 @@ static TWI_COLD void hot_put_back(const tw_claim *const *claims, const struct ho
         uint64_t word = twi_load_acquire(&cell->local), units = (uint64_t)claim->n << TWI_COUNT_SHIFT; /* C2 */
         while ((word & TWI_FROZEN) == 0 && !twi_cas_weak_acqrel(&cell->local, &word, word - units)) continue;
         if ((word & TWI_FROZEN) != 0)
-            (void)claim->family->kind.limit->put_back(claim->family, claim->key, claim->n, claim->limit,
-                                                      claimed[i - 1].generation->start_ms);
+            (void)claim->family->kind.limit->undo(claim->family, claim->key, claim->n, claim->limit,
+                                                  claimed[i - 1].generation->start_ms);
     }
 }
 

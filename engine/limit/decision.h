@@ -96,8 +96,8 @@ TWI_INLINE void twi_verdict_fill(tw_verdict *verdict, bool synced, tw_status sta
                                  twi_decision_retry_ms(decision, n, limit));
 }
 
-/* Fills the verdict in the same way, for a count of this process alone, in a window that contains now_ms, and for a call
- * that is admitted. */
+/* Fills the verdict in the same way, for a count of this process alone, in a window that contains now_ms, and for a
+ * call that is admitted. */
 TWI_INLINE void twi_verdict_fill_plain(tw_verdict *verdict, int64_t limit, int64_t used, int64_t start_ms,
                                        int64_t end_ms, int64_t now_ms) {
     int64_t left_ms = end_ms - now_ms;

@@ -379,8 +379,8 @@ tw_status tw_turn(tw_engine *engine) {
     return TW_OK;
 }
 
-/* A process that supervises, or that root is barred from, reads nothing that others write. In a forked child that has not
- * called yet the engine is still the parent's. */
+/* A process that supervises, or that root is barred from, reads nothing that others write. In a forked child that has
+ * not called yet the engine is still the parent's. */
 void tw_tick(tw_engine *engine) {
     if (engine == NULL || !twi_process_has_begun() || twi_process_is_barred() || twi_supervisor_is_here()) return;
     if (!engine->life.host_driven || engine->clock.hook != NULL || twi_load_acquire(&engine->life.stopped)) return;

@@ -1,5 +1,5 @@
-/* tick_test.c -- the time of a host-driven engine: calls use the time that the last tick, turn or call has read, as long
- * as it is young, and no call counts in a window that ended more than a second ago, whatever the host does.
+/* tick_test.c -- the time of a host-driven engine: calls use the time that the last tick, turn or call has read, as
+ * long as it is young, and no call counts in a window that ended more than a second ago, whatever the host does.
  * Method: the system's clocks. Where a test must know which time a call has used, it sets the word of the clock back by
  * five seconds, and says by its stamp that it is young, or not.
  * Covers: engine/turn/turn.c, engine/base/clock.c. */
