@@ -300,7 +300,7 @@ static bool is_too_late(const struct twi_dispatcher *dispatcher, const struct tw
                         const struct twi_lane *lane, int64_t now_ms) {
     bool is_new = lane->state == TWI_LANE_QUEUED && !twi_lane_goes_first(lane);
     int64_t left_ms = lane->caller.deadline_ms - (now_ms - dispatcher->late.all_ms);
-    return is_new && link->sent.first != NULL && !twi_window_suffices(&link->window, left_ms);
+    return is_new && link->sent.first != NULL && !twi_window_suffices(&link->window, left_ms, lane->caller.time_ms);
 }
 
 /* Bytes that are not handed over are certainly unsent, so hand over only as many as the link sends soon, and only as

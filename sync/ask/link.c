@@ -399,7 +399,7 @@ bool twi_link_serves(const struct twi_link *link, const struct twi_lane_caller *
     int64_t limit_ms = timeout_ms(link), silent_ms = link->sent.first != NULL ? now_ms - link->heard_ms : 0;
     if (is_beginning(link)) return silent_ms < BEGIN_MS;
     if (caller->time_ms < TIGHT_MS) return silent_ms < later(TIGHT_SILENCE_MS, limit_ms / 2);
-    bool has_heard = link->byte_ms >= caller->began_ms;
+    bool has_heard = link->byte_ms > caller->began_ms; /* in the same millisecond it may have come before */
     return silent_ms < (has_heard ? later(SILENCE_MS, limit_ms / 2) : earlier(limit_ms, caller->time_ms) / 2);
 }
 

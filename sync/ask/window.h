@@ -10,7 +10,7 @@
  *   later                                   as many as would have been answered within base + 1/4 of the room
  * It grows only while it is full, and shrinks at most once for the calls of one window. So a loaded link answers in
  * about a quarter of the limit. The rest of its time a call may wait for its turn: it is sent while it has the time
- * that calls need now, half as much again as they need in queues, and 1/8 of the room. Without these a crowd that
+ * that calls need now, half as much again as they need in queues, and 1/8 of the room or of its own time. Without these a crowd that
  * waits in a row would be sent at the very moment at which each reply comes a little too late. The file is pure.
  * Always true: at least one call may be under way. */
 #ifndef TWI_SYNC_ASK_WINDOW_H
@@ -41,10 +41,12 @@ struct twi_window {
     bool is_full; /* calls wait for room */
 };
 
-/* Returns true if a call that is sent now is probably answered within `left_ms`. */
-static inline bool twi_window_suffices(const struct twi_window *window, int64_t left_ms) {
+/* Returns true if a call of `time_ms` that is sent now is probably answered in what is left of that. A call with less
+ * time than the limit needs less to spare, or it would never be sent behind another one. */
+static inline bool twi_window_suffices(const struct twi_window *window, int64_t left_ms, int64_t time_ms) {
     int64_t queues_ms = window->needs_ms > window->base_ms ? window->needs_ms - window->base_ms : 0;
-    return left_ms >= window->needs_ms + queues_ms / 2 + window->spare_ms;
+    int64_t spare_ms = window->spare_ms < time_ms / 8 ? window->spare_ms : time_ms / 8;
+    return left_ms >= window->needs_ms + queues_ms / 2 + spare_ms;
 }
 
 /* For a new connection. */

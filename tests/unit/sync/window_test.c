@@ -78,12 +78,26 @@ TEST(a_call_that_would_come_late_is_not_sent) {
     struct twi_window window;
     int64_t now_ms = 1000;
     twi_window_begin(&window);
-    assert_true(twi_window_suffices(&window, 1));
+    assert_true(twi_window_suffices(&window, 1, LIMIT_MS));
     hear_many(&window, 30, 1, &now_ms);
     hear_many(&window, 30, 20, &now_ms);
     int64_t needs_ms = 20 + 19 / 2 + 99 / 8;
-    assert_true(twi_window_suffices(&window, needs_ms + 1));
-    assert_false(twi_window_suffices(&window, needs_ms - 2));
+    assert_true(twi_window_suffices(&window, needs_ms + 1, LIMIT_MS));
+    assert_false(twi_window_suffices(&window, needs_ms - 2, LIMIT_MS));
+}
+
+/* Goal: a call with less time than the limit is sent, too, where replies come within it. */
+TEST(a_short_caller_is_sent_behind_another_call) {
+    struct twi_window window;
+    int64_t now_ms = 1000;
+    twi_window_begin(&window);
+    for (int i = 0; i < 30; i++) {
+        twi_window_heard(&window, &(struct twi_window_mark){.sent_ms = now_ms, .place = 1}, now_ms + 1, 5000);
+        now_ms += 2;
+    }
+    assert_true(twi_window_suffices(&window, 20, 20));
+    assert_true(twi_window_suffices(&window, 300, 300));
+    assert_false(twi_window_suffices(&window, 300, 5000)); /* it has waited for long, and the margin is its own */
 }
 
 /* ---- links that are played --------------------------------------------------------------------------------------- */
@@ -147,7 +161,7 @@ static void fill(const struct play *play, struct twi_window *window, int64_t now
         uint32_t caller = row[0];
         leave_row(0);
         int64_t left_ms = callers[caller].began_ms + play->limit_ms - now_ms;
-        if (play->has_window && last != first && !twi_window_suffices(window, left_ms)) {
+        if (play->has_window && last != first && !twi_window_suffices(window, left_ms, play->limit_ms)) {
             callers[caller] = (struct caller){.state = IDLE, .again_ms = now_ms + AGAIN_MS};
             continue;
         }
