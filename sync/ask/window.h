@@ -10,8 +10,9 @@
  *   later                                   as many as would have been answered within base + 1/4 of the room
  * It grows only while it is full, and shrinks at most once for the calls of one window. So a loaded link answers in
  * about a quarter of the limit. The rest of its time a call may wait for its turn: it is sent while it has the time
- * that calls need now, half as much again as they need in queues, and 1/8 of the room or of its own time. Without these a crowd that
- * waits in a row would be sent at the very moment at which each reply comes a little too late. The file is pure.
+ * that calls need now, half as much again as they need in queues, and 1/8 of the room, or of its own time if that is
+ * less. Without these a crowd that waits in a row would be sent at the very moment at which each reply comes a little
+ * too late. The file is pure.
  * Always true: at least one call may be under way. */
 #ifndef TWI_SYNC_ASK_WINDOW_H
 #define TWI_SYNC_ASK_WINDOW_H

@@ -117,7 +117,11 @@ static pid_t begin_inside(work *do_work, uint32_t number) {
 }
 
 static void end_worker(uint32_t number, pid_t keeper) {
-    assert_int_equal(kill(twi_load_acquire(&common->workers[number].id), SIGKILL), 0);
+    pid_t id; /* the worker may be ready before its keeper has noted its number; and 0 would be this test's group */
+    for (int i = 0; (id = twi_load_acquire(&common->workers[number].id)) == 0 && i < TEST_PATIENCE_MS; i++)
+        usleep(1000);
+    assert_true(id > 0);
+    assert_int_equal(kill(id, SIGKILL), 0);
     child_expect_end(keeper);
 }
 

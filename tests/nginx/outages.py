@@ -221,7 +221,8 @@ def goes_and_comes(how: str, number: int) -> None:
     same([set(each) for each in found], [{200}] * 2, "nobody is refused")
     same(found_closed.get(429, 0) > 0 and found_closed.get(200, 0) > 0, True, f"outage=closed: {found_closed}")
     causes = {(line[:3], line.split()[-1]) for line in one.access() if f"key={key}" in line and "limit=" not in line}
-    same(causes, {("200", "-"), ("429", "outage")})
+    # A request that began just before may still see a connection that answered after that.
+    same(causes - {("429", "busy")}, {("200", "-"), ("429", "outage")})
     wait_until(f"the books agree: {found} {found_closed} {redis.total(f'soft:{key}:*')} {redis.total(f'strict:{key}:*')}",
         lambda: [redis.total(f"soft:{key}:*"), redis.total(f"strict:{key}:*"), redis.total(f"closed:{key}:*")] ==
         [found[0][200], found[1][200], found_closed[200]], 15)
