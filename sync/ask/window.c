@@ -21,7 +21,7 @@ static void grow(struct twi_window *window, uint32_t eighths) {
 /* What was answered until `most_ms` after its sending may be under way. */
 static void cut(struct twi_window *window, const struct twi_window_mark *mark, int64_t took_ms, int64_t most_ms,
                 int64_t now_ms) {
-    twi_check(took_ms > most_ms && mark->place != 0);
+    twi_check(took_ms > 0 && took_ms > most_ms && mark->place != 0);
     uint64_t calls = (uint64_t)mark->place * (uint64_t)most_ms / (uint64_t)took_ms;
     window->cut_ms = now_ms;
     window->eighths = 0;
