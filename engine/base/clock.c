@@ -333,7 +333,7 @@ int64_t twi_clock_pause_ms(struct twi_clock *clock) {
  * already, and share the line. */
 static void put_stamp(struct twi_clock *clock, uint64_t stamp) {
     if (clock->has_stamps && twi_load_relaxed(&clock->stamp) != stamp)
-        twi_store_release(&clock->stamp, stamp); /* Y2, pairs with Y1 */
+        twi_store_release(&clock->stamp, stamp); /* TS2, pairs with TS1 */
 }
 
 int64_t twi_clock_renew_ms(struct twi_clock *clock) {

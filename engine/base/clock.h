@@ -155,7 +155,7 @@ TWI_INLINE uint64_t twi_clock_stamp(void) {
 /* Returns true if the word is young. Then *now_ms is its time. The word is loaded after the stamp: who moves it writes
  * the word first. So no word is older than its stamp says. */
 TWI_INLINE bool twi_clock_is_young(const struct twi_clock *clock, int64_t *now_ms) {
-    if (!TWI_CLOCK_STAMPS || twi_unlikely(twi_load_acquire(&clock->stamp) != twi_clock_stamp())) return false; /* Y1 */
+    if (!TWI_CLOCK_STAMPS || twi_unlikely(twi_load_acquire(&clock->stamp) != twi_clock_stamp())) return false; /* TS1 */
     *now_ms = twi_clock_time_of(twi_load_relaxed(&clock->word));
     return true;
 }

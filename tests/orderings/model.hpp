@@ -46,6 +46,7 @@ enum model_label {
     X(Q1) X(Q2) X(Q3) X(Q4) \
     X(R1) X(R2) X(R3) X(R4) X(R5) X(R6) X(R7) X(R8) X(R9) \
     X(S1) X(S2) X(S3) X(S4) X(S5) X(S6) X(S7) X(S8) \
+    X(TS1) X(TS2) \
     X(U1) X(U2) X(U3) X(U4) X(U5) \
     X(T5) X(T6) X(T7) X(T8) X(T9) X(T10) X(T11) X(T12) X(T13) \
     X(V1) X(V2) X(V3) X(V4) X(V5) X(V6) X(V7) \
