@@ -179,9 +179,9 @@ struct twi_limit_kind {
     bool (*is_fresh)(tw_family *family, tw_key key);
     const struct twi_strict_kind *strict; /* of strict limits (strict_call.h), otherwise NULL */
 };
-/* Returns the most units that the limit can give at once, if no count is below 0. */
+/* Returns the most units that the limit can give at once, if no count is below 0. A limit that is refused later may be
+ * below 0. */
 TWI_INLINE int64_t twi_limit_most_at_once(const struct tw_family *family, int64_t limit) {
-    twi_check_dear(limit >= 0);
     int64_t burst = family->kind.is_gcra ? twi_load_relaxed(&family->policy.burst) : 0;
     return burst == 0 || burst > limit ? limit : burst;
 }

@@ -352,7 +352,6 @@ void twi_link_look(struct twi_link *link, int64_t now_ms) {
 void twi_link_excuse(struct twi_link *link, int64_t late_ms) {
     twi_check(late_ms >= 0);
     link->heard_ms += late_ms;
-    link->byte_ms += late_ms;
     link->deadline_ms += late_ms;
     if (link->failing_since_ms != 0) link->failing_since_ms += late_ms;
 }
