@@ -415,6 +415,7 @@ TWI_HOT_OWN(add_timed)(tw_family *family, tw_key key, int64_t delta, int64_t *vi
         twi_section_leave_first(self);
         return twi_add_slow(family, key, delta, view);
     }
+    TWI_RACE_POINT(window_found_not_inserted);
     if (twi_likely(hot_key_is_short(key))) {
         TWI_HOT_SHORT_KEY short_key = TWI_HOT_SHORT_OF(key);
         uint64_t hash = TWI_HOT_SHORT_HASH(engine, short_key, key);
