@@ -283,6 +283,10 @@ static bool is_striped(void *unused) {
 
 /* Goal: a counter that only this call uses gets slices when threads contend for it, and then loses nothing. */
 TEST(contention_is_noticed) {
+    if (test_is_slow()) {
+        test_leave_out("under valgrind no two threads run at once: a build without valgrind and sanitizers runs this");
+        return;
+    }
     open_engine(true);
     tw_family_options options = options_of("wide");
     race.wide = open_family(&options);
