@@ -1538,7 +1538,7 @@ TW_API tw_status tw_reserve_cancel(tw_engine *engine, const char *token);
  *    TW_ERR_MODE   wrong family; a shared engine with Redis; with Redis see A WAITING CALL
  *    TW_ERR_REDIS  Redis refused
  *    TW_ERR_MEMORY also: more than 1,023 processes share the engine, and this one has no place; or
- *                  no thread could be started (chapter 18, "Slots")
+ *                  no thread could be started that shows the end of this process
  *    general errors */
 TW_API tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict);
 
