@@ -112,7 +112,7 @@ TEST(packing_takes_many_turns_and_readers_see_no_difference) {
         snprintf(key, sizeof key, "a key of 29 bytes, %010d", turns % 50000);
         assert_status(tw_get_at(family, tw_str(key), RIG_START_MS, &view), TW_OK);
         assert_i64_equal(view, 1 + turns % 50000);
-        assert_i64_equal(rig_each(family, RIG_START_MS).counters, 50000);
+        if (turns % (test_is_slow() ? 8 : 1) == 0) assert_i64_equal(rig_each(family, RIG_START_MS).counters, 50000);
         turns++;
     } while (tw_timeout_ms(rig.engine) == 0);
     assert_true(building >= 20 && shedding >= 2);
