@@ -6,6 +6,7 @@
  * window. */
 #include "engine/limit/refund.h"
 
+#include "engine/count/api.h"
 #include "engine/count/lookup.h"
 #include "engine/count/dirty.h"
 #include "engine/limit/decision.h"
@@ -96,10 +97,21 @@ static tw_status make_place(struct twi_call *call, const struct giving *giving, 
     return twi_place_make(call, place);
 }
 
+/* Idle eviction has frozen or removed the key's counter since the units were taken, and there is no room for another
+ * one. The units then leave the count of the family in the same way as an add of the negative number does: through the
+ * overflow counter. Otherwise nobody has them, and they stay counted for ever. */
+static tw_status undo_without_room(struct twi_call *call, const struct giving *giving) {
+    twi_check(giving->undoes && giving->keep == NULL); /* no kind with leases evicts (options.c) */
+    int64_t view;
+    tw_status status = twi_add_call(call, -giving->n, &view);
+    return status == TW_OVERFLOWED ? TW_OK : status;
+}
+
 static tw_status put_back_once(struct twi_call *call, const struct giving *giving) {
     struct twi_place place = {0};
     tw_status status = call->at ? TW_OK : check_window(call, giving->window_start_ms);
     if (status == TW_OK && !twi_place_find(call, &place)) status = make_place(call, giving, &place);
+    if (status == TW_ERR_FULL && giving->undoes) return undo_without_room(call, giving);
     if (status != TW_OK) return status;
     if (is_another_incarnation(call, &place, giving->window_start_ms)) return refuse_late();
     status = lower(call, &place, giving);

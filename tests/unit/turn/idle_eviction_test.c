@@ -6,6 +6,7 @@
 
 #include "engine/turn/turn.h"
 #include "engine/core/window_map.h"
+#include "engine/limit/decision.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -265,6 +266,24 @@ static void freeze_owing(struct rig *rig, tw_family *family, int64_t rest) {
     fake_clock_advance_ms(&rig->clock, IDLE_MS);
     rig_turn(rig); /* sealed, and its heir made: it was used */
     assert_i64_equal(twi_load_relaxed(&family->eviction_epoch), 1);
+}
+
+/* Goal: what a call has taken and must give back leaves the family's sum, though the key's counter has been evicted and
+ * there is room for no other one (P1). Method: the key leaves, and then others fill the generation. tw_acquire_all()
+ * undoes in this way what it took for its earlier claims. */
+TEST(units_are_undone_without_room_for_their_key) {
+    struct rig rig;
+    tw_family *family = eviction_open(&rig, 4);
+    assert_status(tw_acquire(family, tw_str("k1"), 3, 100, NULL), TW_OK);
+    for (int i = 0; i < 4; i++) an_era_passes(&rig);
+    assert_i64_equal(test_stat_of(rig.engine, entries), 0);
+    (void)rig_add(family, "k2", 1);
+    (void)rig_add(family, "k3", 1);
+    assert_status(tw_add(family, tw_str("k4"), 1, NULL), TW_OVERFLOWED);
+    assert_status(family->kind.limit->undo(family, tw_str("k1"), 3, 100, 0), TW_OK);
+    sync_all();
+    assert_i64_equal(store[1] + store[KEYS], 1);
+    hand_close(&rig);
 }
 
 /* Goal: what a frozen cell owes is sent once, by itself; its heir shows all of it throughout (P2, P3, trap E5).
