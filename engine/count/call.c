@@ -45,6 +45,7 @@ tw_status twi_call_begin_hashed(struct twi_call *call, struct tw_family *family,
     call->engine = family->engine;
     if (twi_unlikely(twi_load_relaxed(&call->engine->life.broken))) return twi_refuse(TW_ERR_FORKED, NULL);
     call->at = false;
+    call->undoes = false;
     call->without_sum = false;
     call->decided = false;
     call->now_ms = 0;

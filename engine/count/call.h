@@ -30,6 +30,7 @@ struct twi_call {
     bool decided;     /* the clock has been read once; a second reading means that the call has found a sealed window */
     bool without_sum; /* the caller does not need the sum, so the stripes of a counter need not be added up */
     bool at;          /* the caller gives an event time, so unix_ms decides the window instead of the clock */
+    bool undoes;      /* takes back what an earlier part of the call has counted, also after tw_stop() */
     int64_t unix_ms;  /* the moment that decides the window */
     int64_t now_ms;   /* engine time */
 };
@@ -64,8 +65,9 @@ TWI_INLINE void twi_call_looks_for(tw_engine *engine, struct twi_thread *self, u
 /* Reads the clock, and checks that the engine is open. Called before each decision about windows. */
 TWI_INLINE tw_status twi_call_now(struct twi_call *call) {
     if (twi_unlikely(twi_load_relaxed(&call->engine->life.stopped))) {
-        if (!call->self->in_hook || call->decided)
-            return twi_refuse(TW_ERR_CLOSED, NULL); /* at the second reading, tw_close() has sealed the window */
+        /* until tw_close() seals all windows, what a call has counted can be taken back */
+        bool may = call->undoes ? !call->engine->turn.closing : call->self->in_hook && !call->decided;
+        if (!may) return twi_refuse(TW_ERR_CLOSED, NULL); /* at the second reading, tw_close() has sealed the window */
     }
     call->decided = true;
     twi_call_looks(call->engine, call->self);

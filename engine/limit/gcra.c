@@ -388,6 +388,7 @@ static tw_status undo(tw_family *family, tw_key key, int64_t n, int64_t limit, i
     begin_pace(&pace, family, n, limit);
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
+    call.undoes = true;
     do {
         status = twi_call_now(&call);
         if (status == TW_OK) status = put_back_once(&pace, &call);

@@ -127,6 +127,7 @@ static tw_status put_back(tw_family *family, tw_key key, const struct giving *gi
     struct twi_call call;
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
+    call.undoes = giving->undoes;
     if (has_counted(giving, family) && family->kind.has_starts) {
         call.at = true;
         call.unix_ms = giving->window_start_ms;

@@ -1,5 +1,5 @@
-/* full.c -- many threads add, claim, undo, reset and refund on a full table: what the counters and the
- * overflow counter have in the end is what the callers were told.
+/* full.c -- many threads add, claim, undo, reset and refund on a full table, and a stop may come between: what the
+ * counters and the overflow counter have in the end is what the callers were told.
  * Goal: no call that was refused leaves a unit (P1), wherever it ended. Method: each thread sums up what its calls
  * answered; the books are read by a walk without Redis, and from the driver's ledger with it. */
 #include "tests/stress/stress.h"
@@ -75,6 +75,7 @@ static void work(struct member *member) {
         uint32_t key = pick(member), operation = UINT32_C(1) << test_prng_below(&member->prng, 10);
         bool adds = (operation & field->operations) == 0;
         tw_status status = adds ? add(member, key) : call_other(member, operation, key);
+        if (status == TW_ERR_CLOSED) return;
         expect(status == TW_OK || status == TW_OVERFLOWED || status == TW_DENIED || status == TW_ERR_FULL ||
                status == TW_ERR_RANGE);
     }
@@ -113,8 +114,8 @@ static void without_redis(struct test_prng *prng) {
     assert_status(tw_close(field.engine, TEST_PATIENCE_MS), TW_OK);
 }
 
-static void with_redis(struct test_prng *prng, bool evicts) {
-    struct field field = {.rounds = test_scale(10000), .keys = FAKE_KEYS};
+static void with_redis(struct test_prng *prng, bool evicts, bool stops) {
+    struct field field = {.rounds = stops ? UINT64_MAX : test_scale(10000), .keys = FAKE_KEYS};
     fake_driver_reset(0, 0);
     fake_driver.totals = true;
     fake_driver.hold_percent = (uint32_t)test_prng_below(prng, 50);
@@ -129,7 +130,13 @@ static void with_redis(struct test_prng *prng, bool evicts) {
     family.idle_ms = evicts ? 100 : 0;
     family.keys_max = 32;
     field_open(&field, prng, &options, &family);
-    int64_t told = team_work(draw_threads(prng), work, &field);
+    struct team team;
+    team_start(&team, draw_threads(prng), work, &field);
+    if (stops) {
+        test_sleep_ms(test_prng_between(prng, 0, 20));
+        assert_status(tw_stop(field.engine), TW_OK);
+    }
+    int64_t told = team_join(&team);
     fake_driver.return_percent = fake_driver.hold_percent = 0;
     assert_status(tw_close(field.engine, TEST_PATIENCE_MS), TW_OK);
     assert_i64_equal(fake_driver_sum() + fake_driver_given_up(), told);
@@ -144,5 +151,12 @@ TEST(a_full_table_has_what_callers_were_told) {
 TEST(a_full_table_with_redis_has_what_callers_were_told) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
-    for (uint64_t round = 0; round < test_scale(10); round++) with_redis(&prng, round % 2 == 0);
+    for (uint64_t round = 0; round < test_scale(10); round++) with_redis(&prng, round % 2 == 0, false);
+}
+
+/* Goal: a call that a stop has cut short leaves nothing (P1). */
+TEST(a_stopped_engine_has_what_callers_were_told) {
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed());
+    for (uint64_t round = 0; round < test_scale(60); round++) with_redis(&prng, round % 2 == 0, true);
 }

@@ -4,6 +4,7 @@
 #include "tests/unit/rig.h"
 
 #include "engine/count/contention.h"
+#include "engine/limit/decision.h"
 #include "engine/table/stripe.h"
 
 #include <pthread.h>
@@ -75,6 +76,31 @@ RIG_TEST(a_life_that_is_over_takes_nothing_back) {
     assert_status(tw_refund(family, tw_str("a"), 1, TW_NOW), TW_ERR_LATE); /* any moment is one, and no start */
     assert_status(tw_refund(family, tw_str("a"), 1, INT64_MIN), TW_ERR_LATE);
     assert_status(tw_refund(family, tw_str("a"), 1, INT64_MAX), TW_ERR_EARLY);
+}
+
+static bool see_final(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    (void)start_ms, (void)end_ms, (void)flags;
+    *(int64_t *)ctx = rig_get(family, "a");
+    return true;
+}
+
+/* Goal: a stop between two claims of a call leaves none of its units (P1). Method: tw_acquire_all() takes back what its
+ * earlier claims took by `undo`. */
+TEST(what_a_call_took_is_undone_after_a_stop) {
+    int64_t final = -1;
+    rig_open(&rig);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
+    options.on_window_closed = see_final;
+    options.closed_ctx = &final;
+    tw_family *family = rig_family_of(&rig, &options);
+    (void)rig_add(family, "a", 2);
+    tw_verdict verdict = acquire(family, "a", 3, 10, TW_OK);
+    assert_status(tw_stop(rig.engine), TW_OK);
+    assert_status(tw_add(family, tw_str("a"), -3, NULL), TW_ERR_CLOSED);
+    assert_status(tw_refund(family, tw_str("a"), 3, verdict.window_start_ms), TW_ERR_CLOSED);
+    assert_status(family->kind.limit->undo(family, tw_str("a"), 3, 10, verdict.window_start_ms), TW_OK);
+    rig_close(&rig);
+    assert_i64_equal(final, 2);
 }
 
 RIG_TEST(an_endless_limit_takes_back_what_its_verdict_names) {
