@@ -36,6 +36,7 @@
 
 #define LATE_MS 5 /* a shorter delay does not count; it is the grain of a scheduler or a clock */
 #define LATE_TIMES 9
+#define QUIET_MS 1000
 #define DIAL_LOOK_MS 100 /* is the next address to be tried? And for a look-up that could get no descriptor */
 
 /* ---- sending ----------------------------------------------------------------------------------------------------- */
@@ -196,6 +197,14 @@ static int64_t store_wake_ms(const struct twi_store *store, int64_t now_ms) {
     return twi_collect_may_unpark(store) ? now_ms : INT64_MAX;
 }
 
+/* A collection is due, but no counter is dirty. Marking does not wake the turn (P9), so it looks again soon. An engine
+ * that had nothing to send for a while looks once in an interval, so that no count waits longer than that. */
+static int64_t look_again_ms(const struct twi_sync *sync, int64_t now_ms) {
+    int64_t last_ms = sync->collecting.at_ms;
+    if (sync->collecting.near_limit_at_ms > last_ms) last_ms = sync->collecting.near_limit_at_ms;
+    return now_ms - last_ms >= QUIET_MS ? sync->interval_ms : sync->interval_ms / 4 + 1;
+}
+
 /* Returns when there are batches to make or to send. */
 static int64_t batches_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
     bool any_takes = sync->active.idle.count != 0;
@@ -215,9 +224,8 @@ static int64_t batches_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
         (twi_ticket_waits(&sync->tickets) && !sync->tickets.active))
         return now_ms;
     if (sync->tickets.collecting) return now_ms + 1; /* adders that began before still mark their counters dirty */
-    /* A collection is due, but no counter is dirty. Look again soon, because marking does not wake the turn (P9). */
-    return turn_earlier(wake_ms,
-                        sync->collecting.at_ms > now_ms ? sync->collecting.at_ms : now_ms + sync->interval_ms / 4 + 1);
+    return turn_earlier(wake_ms, sync->collecting.at_ms > now_ms ? sync->collecting.at_ms
+                                                                 : now_ms + look_again_ms(sync, now_ms));
 }
 
 /* Reports nodes and stores to the engine and to tw_stats. */
