@@ -573,7 +573,9 @@ enum tw_closed {
 /** Which engines call on_window_closed. */
 enum tw_closed_by {
     TW_CLOSED_BY_EACH = 0, /* every engine, for its own counts */
-    TW_CLOSED_BY_ONE = 1   /* with Redis: one engine for each window, with the totals of all */
+    TW_CLOSED_BY_ONE = 1   /* with Redis: one engine for each window, with the totals of all. A
+                              killed engine, or a wiped Redis, delays a window by at most 40 s
+                              (docs/OPTIONS.md) */
 };
 
 enum tw_kind {

@@ -138,6 +138,51 @@ TEST(a_wiped_redis_gets_everything_again_before_an_engine_is_chosen) {
     redis_server_destroy(&server);
 }
 
+#define LIFE_MS 4000
+/* What the closing may take besides the lifetime: the next heartbeat, the next claim, all messages, and a busy machine.
+ * A claim that outlived its engine would take another three lifetimes. */
+#define ASKING_MS 5000
+
+/* How long after its time the window was closed. */
+static int64_t closed_late_ms(int64_t start_ms) {
+    assert_true(test_wait(is_closed, &start_ms, LONG_MS));
+    return real_ms() - (start_ms + WINDOW_MS + LATE_MS);
+}
+
+/* Goal: a killed engine, with the claim or without, delays the closing by its lifetime and a few seconds at most
+ * (docs/OPTIONS.md). Method: one is killed while it holds the window up, and the one that is chosen in its hook. */
+TEST(killed_engines_delay_a_window_for_a_lifetime_each) {
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    begin(3, server.url, LIFE_MS, LONG_MS);
+    start();
+    refuse_all(true);
+    int64_t start_ms = count_all();
+    kill_process(1);
+    assert_true(test_wait(has_first_call, NULL, LONG_MS));
+    assert_true(real_ms() - (start_ms + WINDOW_MS + LATE_MS) <= LIFE_MS + ASKING_MS);
+    int64_t killed_ms = real_ms();
+    kill_process(page->call[0].process);
+    refuse_all(false);
+    (void)closed_late_ms(start_ms);
+    assert_true(real_ms() - killed_ms <= LIFE_MS + ASKING_MS);
+    end();
+    redis_server_destroy(&server);
+}
+
+/* Goal: the same for a wipe, after which no engine is chosen for a lifetime. */
+TEST(a_wipe_delays_a_window_for_a_lifetime) {
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    begin(2, server.url, LIFE_MS, LONG_MS);
+    start();
+    int64_t start_ms = count_all();
+    redis_server_ask(&server, "FLUSHALL", NULL);
+    assert_true(closed_late_ms(start_ms) <= LIFE_MS + ASKING_MS);
+    end();
+    redis_server_destroy(&server);
+}
+
 int main(void) {
     redis_server_require();
     return test_run_side_by_side();
