@@ -259,6 +259,14 @@ void twi_rollover_begin_end(tw_engine *engine) {
         twi_agenda_notify(family);
 }
 
+uint64_t twi_rollover_windows(tw_engine *engine) {
+    uint64_t count = 0;
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
+         family = twi_load_acquire(&family->entry.next))
+        count += family->turn.held;
+    return count;
+}
+
 bool twi_rollover_is_done(tw_engine *engine) {
     return all_have_reached(engine, TWI_HISTORY);
 }

@@ -14,6 +14,8 @@ void twi_rollover_begin_end(tw_engine *engine);
 bool twi_rollover_is_done(tw_engine *engine);
 /* Called while closing. Returns true when every window is sealed. */
 bool twi_rollover_is_sealed(tw_engine *engine);
+/* Called while closing. Returns how many windows the turns have met so far. */
+uint64_t twi_rollover_windows(tw_engine *engine);
 /* Takes a window without counts out of its family, after its time. Its memory is given back as that of any other. */
 void twi_rollover_take_away(tw_engine *engine, struct twi_generation *generation);
 

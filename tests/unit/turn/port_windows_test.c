@@ -54,6 +54,58 @@ TEST(the_hook_waits_until_all_of_its_window_is_acknowledged) {
     assert_i64_equal(log.calls, 1);
 }
 
+/* Goal: out of time, tw_close() tells each window that has counts, also one that its thread had not announced. Such
+ * threads were killed, in a process that shared the engine. Method: the second window is hidden from the turn, as if
+ * its thread had stopped in between. */
+TEST(out_of_time_a_window_that_nobody_announced_is_told) {
+    struct rig rig;
+    struct closed_log log = {0};
+    hand_open(&rig);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
+    options.on_window_closed = log_closed;
+    options.closed_ctx = &log;
+    options.lateness_ms = TW_MINUTE;
+    tw_family *family = rig_family_of(&rig, &options);
+    rig_add(family, "a", 3);
+    rig_pass(&rig, 100);
+    assert_status(tw_add_at(family, tw_str("b"), 4, rig_now(&rig) - TW_MINUTE, NULL), TW_OK);
+    twi_store_relaxed(&family->arrivals, 0);
+    assert_status(tw_close(rig.engine, 0), TW_ERR_TIMEOUT);
+    assert_i64_equal(log.calls, 2);
+}
+
+struct roll_up {
+    tw_family *coarse;
+    int refusals;
+};
+
+static bool roll_up(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    struct roll_up *roll_up = ctx;
+    (void)end_ms, (void)flags;
+    if (roll_up->refusals-- > 0) return false;
+    return tw_add(roll_up->coarse, tw_str("all"), rig_each(family, start_ms).sum, NULL) == TW_OK;
+}
+
+/* Goal: what a hook counts in its last call is told, too. Method: the hook of minutes adds them up in hours, and
+ * returns false until the time of tw_close() is over. */
+TEST(out_of_time_what_the_last_hook_counts_is_told) {
+    struct rig rig;
+    struct closed_log log = {0};
+    rig_open(&rig);
+    tw_family_options options = rig_options("hours", TW_WINDOW_ALIGNED, TW_HOUR);
+    options.on_window_closed = log_closed;
+    options.closed_ctx = &log;
+    struct roll_up ctx = {.coarse = rig_family_of(&rig, &options), .refusals = 1};
+    options = rig_options("minutes", TW_WINDOW_ALIGNED, TW_MINUTE);
+    options.on_window_closed = roll_up;
+    options.closed_ctx = &ctx;
+    rig_add(rig_family_of(&rig, &options), "a", 3);
+    rig_pass(&rig, 100);
+    assert_status(tw_close(rig.engine, 0), TW_OK);
+    assert_i64_equal(log.calls, 1);
+    assert_i64_equal(log.sum, 3);
+}
+
 TEST(trap_r3_with_redis_away_for_60_s_the_hook_gets_the_local_figures) {
     struct rig rig;
     struct closed_log log = {0};
