@@ -15,8 +15,17 @@ static struct {
     struct world world;
     tw_engine *engine;
     tw_family *family;
-    int64_t due_ms, woken; /* woken because the time was over */
+    int64_t due_ms, woken;   /* woken because the time was over */
+    int64_t closed, late_ms; /* windows that the hook got, and how late the latest call was */
 } scene;
+
+static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    (void)ctx, (void)family, (void)start_ms, (void)flags;
+    int64_t late_ms = scene.world.now_ms + scene.world.wall_offset_ms - end_ms;
+    scene.closed++;
+    if (late_ms > scene.late_ms) scene.late_ms = late_ms;
+    return true;
+}
 
 static bool has_arrived(void) {
     const struct world_connection *connection = scene.world.nodes[0].connection;
@@ -100,4 +109,27 @@ TEST(a_count_of_a_quiet_engine_waits_for_no_more_than_an_interval) {
         assert_true(waited_ms <= INTERVAL_MS * 5 / 4 + REPLY_MS);
     }
     end();
+}
+
+/* Goal: what has a time of its own comes at that time, though nothing else wakes the loop: the end of a window. */
+TEST(a_quiet_engine_closes_its_windows_in_time) {
+    for (int has_redis = 0; has_redis < 2; has_redis++) {
+        tw_family_options options;
+        tw_family *family;
+        begin(has_redis);
+        tw_family_options_init(&options);
+        options.name = "hooked";
+        options.window_ms = 7000;
+        options.on_window_closed = on_closed;
+        assert_status(tw_family_open(scene.engine, &options, &family), TW_OK);
+        for (int window = 0; window < 8; window++) {
+            assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
+            host_waits_ms(7000);
+        }
+        assert_in_range(scene.closed, 7, 8);
+        /* a count of the last moment is sent before */
+        assert_true(scene.late_ms <= 2 * INTERVAL_MS + REPLY_MS);
+        print_message("# %lld ms late at most\n", (long long)scene.late_ms);
+        end();
+    }
 }
