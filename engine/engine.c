@@ -531,8 +531,10 @@ static tw_status end(tw_engine *engine, uint32_t timeout_ms) {
     bool drained = twi_load_relaxed(&engine->life.broken) || drain_engine(engine, timeout_ms);
     twi_check_full(twi_load_relaxed(&engine->life.broken) || twi_turn_is_valid(engine));
     twi_driving_end(engine);
+    engine->turn.lost_log.keys = engine->turn.lost_log.units = 0;
     twi_remote_end(engine);
     if (!drained) twi_lost_report_unsent(engine);
+    twi_turn_last_lines(engine);
     twi_threads_forget(engine, twi_engine_process(engine));
     if (engine->life.is_shared) twi_lead_end(engine);
     for (struct tw_family *family = twi_load_relaxed(&engine->roster.first), *next; family != NULL; family = next) {

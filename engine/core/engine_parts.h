@@ -44,14 +44,17 @@ struct twi_note {
 
 /* What the engine reports about itself (report.h, services.h). */
 #define TWI_REPORT_EVENTS 32u
+#define TWI_REPORT_AT_ONCE 8 /* lines of one event; after that one a second */
 #define TWI_REPORT_ERROR_MAX 128u
 
 struct twi_report {
     _Atomic int64_t stats[sizeof(tw_stats) / sizeof(int64_t)];
-    /* the monotonic time of the last log line of each event; 0 means none. Owned by the turn */
-    int64_t logged_ms[TWI_REPORT_EVENTS];
-    uint32_t left_out[TWI_REPORT_EVENTS]; /* lines left out since */
-    pthread_mutex_t lock;                 /* protects last_error and its moment */
+    pthread_mutex_t lock; /* protects what follows */
+    /* the monotonic time at which each event has room for TWI_REPORT_AT_ONCE lines again */
+    int64_t rested_ms[TWI_REPORT_EVENTS];
+    uint32_t left_out[TWI_REPORT_EVENTS];      /* lines left out since the last one that was written */
+    _Atomic bool has_left_out;                 /* a line of any event; changed under the lock, read without */
+    uint8_t left_out_level[TWI_REPORT_EVENTS]; /* of the worst of them */
     char last_error[TWI_REPORT_ERROR_MAX];
     int64_t last_error_ms; /* monotonic time */
 };
@@ -92,7 +95,9 @@ struct twi_auditor {
 /* Whether redis_timeout_ms suffices (timeout_check.c). */
 struct twi_timeout_check {
     int64_t look_ms, logged_ms; /* monotonic times when the next look is due, and when it was logged last */
-    int64_t timeouts;           /* tw_stats.ask_timeouts at the last look */
+    int64_t timeouts, unsent;   /* tw_stats.ask_timeouts at the last look, and those of calls that were never sent */
+    int64_t more, more_unsent;  /* those between the last two looks, which no line has reported */
+    bool was_away;              /* Redis did not reply at some time since the last look */
     uint32_t short_looks;       /* looks in a row at which it was less than three round trips */
 };
 
@@ -112,14 +117,15 @@ struct twi_peers {
     /* monotonic time of the first report, before that of the opening; INT64_MIN means that no report may come */
     _Atomic int64_t live_since_ms;
     _Atomic int64_t outage_began_ms, outage_ended_ms; /* monotonic times of the last outage that is over */
-    _Atomic int64_t redis_ahead_ms; /* the greatest that Redis's clock was ahead of this engine's monotonic one, by
+    _Atomic int64_t redis_ahead_ms;  /* the greatest that Redis's clock was ahead of this engine's monotonic one, by
                                      * replies and by fencing tokens; 0 means unknown */
-    _Atomic int64_t way_us;         /* the round trip to Redis; 0 means not measured yet */
-    _Atomic uint32_t timeout_ms;    /* the redis_timeout_ms that follows from it; 0 means not measured yet */
-    struct twi_timeout_check check; /* owned by the turn, as the next */
-    int64_t live_rose_ms;           /* monotonic: when live_reported last rose */
-    int64_t clock_offset_ms;        /* Redis's clock minus this engine's */
-    int64_t closing_pause_ms;       /* monotonic time before which no window is closed for all; owned by the turn */
+    _Atomic int64_t way_us;          /* the round trip to Redis; 0 means not measured yet */
+    _Atomic uint32_t timeout_ms;     /* the redis_timeout_ms that follows from it; 0 means not measured yet */
+    _Atomic int64_t unsent_timeouts; /* calls whose time was over while they had no connection; any thread adds */
+    struct twi_timeout_check check;  /* owned by the turn, as the next */
+    int64_t live_rose_ms;            /* monotonic: when live_reported last rose */
+    int64_t clock_offset_ms;         /* Redis's clock minus this engine's */
+    int64_t closing_pause_ms;        /* monotonic time before which no window is closed for all; owned by the turn */
 };
 
 /* How keys are hashed. Set before sharing. */
@@ -195,6 +201,13 @@ struct twi_recount {
     struct twi_cursor cursor;
 };
 
+/* What the log has about counts that Redis does not get. */
+struct twi_lost_log {
+    int64_t late, expired; /* tw_stats.late_deltas and expired_unsynced at the last line */
+    int64_t at_ms;         /* monotonic; 0: there was no line */
+    uint64_t keys, units;  /* given up so far; from the end of the engine on: since then */
+};
+
 /* The owner of the turn, its time, and the lines that it has logged. */
 struct twi_turn_state {
     struct twi_event_count ended; /* threads that wait for a turn sleep on it */
@@ -213,6 +226,8 @@ struct twi_turn_state {
     uint64_t refused_seen; /* pieces that the arena had refused by the last check */
     bool reclaimed;        /* this turn gave memory back, and there may be more */
     bool refusal_logged;
+    struct twi_lost_log lost_log;
+    int64_t stall_logged_ms, low_logged_ms, crumbs_logged_ms; /* monotonic; 0: that is over, or was never so */
     int64_t clock_logged_ms, clock_logged_at_ms; /* last logged distance of the wall clock from engine time; 0: small */
     int64_t epoch_raised_ms;                     /* monotonic */
     int64_t epoch_seen_ms;                       /* since when the oldest section has been the same */

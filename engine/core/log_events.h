@@ -15,22 +15,22 @@
     X(BARRIER, "allow membarrier(2) in the sandbox") \
     X(CRUMBS, "raise memory_bytes_max") \
     X(CONNECTED, "nothing to do") \
-    X(LOST_CONNECTION, "check Redis and the network; nothing is lost") \
-    X(REFUSED, "give Redis what the line names; counts wait until then") \
+    X(LOST_CONNECTION, "check Redis and the network; counts wait here meanwhile") \
+    X(REFUSED, "let Redis do what the line names; what it has not counted waits here") \
     X(POISON, "delete or rename the key in Redis") \
     X(ROLLBACK, "find out why Redis lost writes; see tw_stats.lost") \
     X(IDENTITY, "check whether somebody deleted tw:* keys or copied a process") \
     X(START, "change the setting that the line names") \
-    X(LOST, "see on_lost for the keys") \
+    X(LOST, "see on_lost for the keys, and tw_stats for the sums") \
     X(REWRITE, "wait for the rewrite before Redis is restarted") \
     X(REGRESSION, "find out who deletes, evicts or sets keys of this engine") \
     X(UNCERTAIN, "use TW_MERGE_SCRIPT, which counts exactly once") \
     X(REPLICAS, "bring the replicas back, or lower wait_replicas") \
     X(AUDIT, "run tallywheel audit for all findings") \
-    X(CLOSED, "make the hook return true, or open a family with a hook") \
-    X(LATE, "set lateness_ms, or call tw_close_until()") \
+    X(CLOSED, "let a hook take the window, and Redis the tw:* keys of its names") \
+    X(LATE, "set lateness_ms or retention_ms, or call tw_close_until()") \
     X(TLS, "correct the certificate, the name or the option that the line names") \
-    X(SPLIT, "run redis-cli --cluster fix") \
+    X(SPLIT, "repair the slots as the line says") \
     X(CALLBACK, "let the `done` pass its work to another thread") \
     X(DIED, "find out why the process ended; no count that it was answered is lost") \
     X(SAVED, "nothing to do")

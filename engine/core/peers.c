@@ -66,6 +66,10 @@ bool twi_peers_are_known(const tw_engine *engine) {
 
 /* ---- whether Redis answers ---- */
 
+void twi_port_timed_out_unsent(tw_engine *engine) {
+    (void)twi_add_relaxed(&engine->peers.unsent_timeouts, 1);
+}
+
 /* With several stores an outage of one of them shows, although others reply. */
 static void publish_connected(tw_engine *engine) {
     bool is_connected = twi_load_relaxed(&engine->peers.is_connected);

@@ -28,6 +28,7 @@ static const char *remedy_of(int event) {
     }
 }
 
+#define LINE_EVERY_MS 1000
 #define TEXT_BYTES 512
 #define LINE_BYTES (TEXT_BYTES + 200) /* with the lines left out, the event and its remedy */
 
@@ -44,7 +45,7 @@ static void end_line(char line[LINE_BYTES], int level, int event, uint32_t left_
 
 /* Returns false if the line is left out. Otherwise *left_out is how many of the same event were left out before it. A
  * process of a shared engine that does not lead may log at its end, while the leader logs. */
-static bool is_written(tw_engine *engine, int event, uint32_t *left_out) {
+static bool is_written(tw_engine *engine, int level, int event, uint32_t *left_out) {
     struct twi_report *report = &engine->report;
     uint32_t slot = (uint32_t)event % TWI_REPORT_EVENTS;
     int64_t now_ms = twi_clock_mono_ms(&engine->clock);
@@ -52,27 +53,66 @@ static bool is_written(tw_engine *engine, int event, uint32_t *left_out) {
      * apart by their interval. */
     bool is_rare = event == TW_EVENT_START || event == TW_EVENT_AUDIT;
     twi_lock(&report->lock);
-    bool written = is_rare || report->logged_ms[slot] == 0 || now_ms - report->logged_ms[slot] >= 1000;
+    int64_t rested_ms = report->rested_ms[slot] > now_ms ? report->rested_ms[slot] : now_ms;
+    bool written = is_rare || rested_ms - now_ms <= (TWI_REPORT_AT_ONCE - 1) * LINE_EVERY_MS;
     *left_out = report->left_out[slot];
-    report->left_out[slot] = written ? 0 : *left_out + 1;
-    if (written) report->logged_ms[slot] = now_ms != 0 ? now_ms : 1;
+    if (written) {
+        report->rested_ms[slot] = rested_ms + LINE_EVERY_MS;
+        report->left_out[slot] = 0;
+    } else {
+        if (*left_out == 0 || level < report->left_out_level[slot]) report->left_out_level[slot] = (uint8_t)level;
+        report->left_out[slot] = *left_out + 1;
+        twi_store_relaxed(&report->has_left_out, true);
+    }
     twi_unlock(&report->lock);
     return written;
+}
+
+static void write_line(tw_engine *engine, int level, int event, char text[LINE_BYTES], uint32_t left_out) {
+    twi_port_printable(text);
+    end_line(text, level, event, left_out);
+    TWI_PROBE3(log, level, event, text);
+    twi_host_log(engine, level, event, text);
 }
 
 void twi_port_log(tw_engine *engine, int level, int event, const char *format, ...) {
     twi_check(level <= TW_LOG_DEBUG && event > 0);
     uint32_t left_out;
-    if (engine->options.log_write == NULL || !is_written(engine, event, &left_out)) return;
+    if (engine->options.log_write == NULL || !is_written(engine, level, event, &left_out)) return;
     char text[LINE_BYTES] = "";
     va_list arguments;
     va_start(arguments, format);
     (void)vsnprintf(text, TEXT_BYTES, format, arguments);
     va_end(arguments);
-    twi_port_printable(text);
-    end_line(text, level, event, left_out);
-    TWI_PROBE3(log, level, event, text);
-    twi_host_log(engine, level, event, text);
+    write_line(engine, level, event, text, left_out);
+}
+
+/* Takes the number of lines that were left out, if no line of the event will have it soon. */
+static uint32_t take_left_out(tw_engine *engine, uint32_t event, bool is_end, int *level) {
+    struct twi_report *report = &engine->report;
+    twi_lock(&report->lock);
+    bool is_over = is_end || twi_clock_mono_ms(&engine->clock) >= report->rested_ms[event];
+    uint32_t left_out = report->left_out[event];
+    *level = report->left_out_level[event];
+    if (is_over)
+        report->left_out[event] = 0;
+    else if (left_out != 0)
+        twi_store_relaxed(&report->has_left_out, true); /* a later turn looks again */
+    twi_unlock(&report->lock);
+    return is_over ? left_out : 0;
+}
+
+void twi_report_turn(tw_engine *engine, bool is_end) {
+    char text[LINE_BYTES];
+    if (!twi_load_relaxed(&engine->report.has_left_out)) return;
+    twi_store_relaxed(&engine->report.has_left_out, false); /* a line that is left out from here on sets it again */
+    for (uint32_t event = 0; event < TWI_REPORT_EVENTS; event++) {
+        int level;
+        uint32_t left_out = take_left_out(engine, event, is_end, &level);
+        if (left_out == 0) continue;
+        (void)snprintf(text, sizeof text, "%u lines like the last of this kind were left out", left_out);
+        write_line(engine, level, (int)event, text, 0);
+    }
 }
 
 void twi_stat_add(tw_engine *engine, size_t offset, int64_t n) {

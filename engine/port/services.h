@@ -36,6 +36,10 @@ void twi_port_last_error(tw_engine *engine, const char *text);
 /* Called when that error is over. last_error becomes empty, unless there was another error since. Any thread. */
 void twi_port_error_over(tw_engine *engine, const char *text);
 
+/* The time of a call is over, and it had no connection: it is in tw_stats.ask_timeouts, and was never sent. Any
+ * thread. */
+void twi_port_timed_out_unsent(tw_engine *engine);
+
 /* ---- values that tests change ---- */
 
 /* Set before the engine is shared. twi_open_with() takes it (driver.h). */

@@ -11,6 +11,7 @@
 
 void twi_lost_report_distinct(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int reason) {
     twi_check(family->kind.is_distinct);
+    engine->turn.lost_log.keys++;
     twi_host_lost(engine, family, key, start_ms, 0, reason);
 }
 
@@ -19,6 +20,8 @@ void twi_lost_report(tw_engine *engine, struct tw_family *family, tw_key key, in
     twi_check(family->engine == engine);
     int64_t units = delta < 0 ? -delta : delta;
     if (units == 0) return;
+    engine->turn.lost_log.keys++;
+    engine->turn.lost_log.units += (uint64_t)units;
     if (reason == TW_LOST_LATE) twi_port_count(engine, late_deltas, units);
     if (reason == TW_LOST_EXPIRED) twi_port_count(engine, expired_unsynced, units);
     if (reason == TW_LOST_UNCERTAIN)
@@ -49,8 +52,8 @@ static bool report_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     int reason =
         twi_rejected_waits(report->engine->collector.rejected, generation, cell) ? TW_LOST_POISON : TW_LOST_CLOSED;
     if (generation->turn.distinct) {
-        if (has_unsent_registers(report->engine, cell, meta, reason == TW_LOST_POISON))
-            twi_lost_report_distinct(report->engine, generation->family, key, start_ms, reason);
+        if (!has_unsent_registers(report->engine, cell, meta, reason == TW_LOST_POISON)) return true;
+        twi_lost_report_distinct(report->engine, generation->family, key, start_ms, reason);
         return true;
     }
     struct twi_cold *cold = twi_generation_cold(generation, cell, meta);
@@ -63,10 +66,11 @@ static bool report_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
 }
 
 void twi_lost_report_unsent(tw_engine *engine) {
+    struct report report = {engine, NULL};
     for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
          family = twi_load_acquire(&family->entry.next)) {
         for (uint32_t line = family->kind.synced ? family->turn.generations : 0; line != 0;) {
-            struct report report = {engine, twi_generation_at(&engine->arena, line)};
+            report.generation = twi_generation_at(&engine->arena, line);
             struct twi_cursor cursor = {0};
             twi_table_walk(&engine->arena, report.generation, &cursor, report_cell, &report);
             (void)report_cell(&report, &report.generation->overflow,

@@ -27,6 +27,7 @@
 #include "engine/turn/recover_flags.h"
 #include "engine/turn/rollover.h"
 #include "engine/turn/remote.h"
+#include "engine/core/report.h"
 #include "engine/turn/timeout_check.h"
 #include "engine/turn/window_reclaim.h"
 #include "engine/memory/supervisor.h"
@@ -55,6 +56,22 @@ void twi_turn_leave(tw_engine *engine) {
     twi_event_count_raise(&engine->turn.ended);
 }
 
+/* ---- what lasts: one line when it begins, one each ten minutes, and one when it is over ---- */
+
+#define AGAIN_LOG_MS (10 * INT64_C(60000))
+
+static bool is_due(int64_t *logged_ms, int64_t now_ms) {
+    if (*logged_ms != 0 && now_ms - *logged_ms < AGAIN_LOG_MS) return false;
+    *logged_ms = now_ms != 0 ? now_ms : 1;
+    return true;
+}
+
+static bool is_over(int64_t *logged_ms) {
+    bool was_said = *logged_ms != 0;
+    *logged_ms = 0;
+    return was_said;
+}
+
 static void check_sections(tw_engine *engine) {
     uint64_t oldest = twi_epoch_oldest();
     if (oldest != engine->turn.epoch_seen) {
@@ -67,9 +84,13 @@ static void check_sections(tw_engine *engine) {
     }
     int64_t lasted_ms = oldest == UINT64_MAX ? 0 : engine->turn.mono_ms - engine->turn.epoch_seen_ms;
     twi_stat_set(engine, offsetof(tw_stats, sections_oldest_ms), lasted_ms);
-    if (lasted_ms >= STALL_LOG_MS)
+    if (lasted_ms < STALL_LOG_MS) {
+        if (is_over(&engine->turn.stall_logged_ms))
+            twi_port_log(engine, TW_LOG_INFO, TW_EVENT_STALL, "no thread stays in a read section any more");
+    } else if (is_due(&engine->turn.stall_logged_ms, engine->turn.mono_ms)) {
         twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_STALL,
                      "a thread has been in a read section for %lld ms; memory waits for it", (long long)lasted_ms);
+    }
 }
 
 /* Logs one line for each refusal. It logs again only if membarrier worked in between. */
@@ -84,28 +105,67 @@ static void check_barriers(tw_engine *engine) {
 static void check_arena(tw_engine *engine) {
     int64_t used = twi_arena_rest_used(&engine->arena), most = twi_arena_rest_max(&engine->arena);
     int64_t usable = twi_arena_usable(&engine->arena); /* the memory that belongs to no share */
-    if (usable <= most / 5)
+    if (usable <= most / 5 && is_due(&engine->turn.low_logged_ms, engine->turn.mono_ms))
         twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_MEMORY,
                      "counting memory: %lld of %lld bytes in use, %lld available", (long long)used, (long long)most,
                      (long long)usable);
+    if (usable > most / 4 && is_over(&engine->turn.low_logged_ms)) /* a quarter, so that it does not flutter */
+        twi_port_log(engine, TW_LOG_INFO, TW_EVENT_MEMORY, "counting memory: %lld of %lld bytes are available again",
+                     (long long)usable, (long long)most);
     uint64_t refused = twi_arena_refused(&engine->arena), times = refused - engine->turn.refused_seen;
-    engine->turn.refused_seen = refused;
-    if (times != 0 && most - used > most / 16)
+    if (times == 0) return;
+    bool is_in_pieces = most - used > most / 16;
+    if (is_in_pieces && !is_due(&engine->turn.crumbs_logged_ms, engine->turn.mono_ms)) return;
+    engine->turn.refused_seen = refused; /* those between two lines are in the second one */
+    if (is_in_pieces)
         twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_CRUMBS,
-                     "counting memory: %lld bytes are free, but fragmented: %llu allocations were refused",
+                     "counting memory: %lld bytes are free, but in small pieces: %llu pieces of memory were refused",
                      (long long)(most - used), (unsigned long long)times);
 }
 
-/* how often to log that the two clocks disagree by the same amount, because some disagree all the time */
-#define CLOCK_LOG_MS (10 * INT64_C(60000))
+#define LATE_LOG_MS 10000
+
+static int64_t stat_of(const tw_engine *engine, size_t offset) {
+    return twi_load_relaxed(&engine->report.stats[offset / sizeof(int64_t)]);
+}
+
+/* Counts that Redis has no place for any more. Many keys are late together. */
+static void check_late(tw_engine *engine, bool is_end) {
+    int64_t late = stat_of(engine, offsetof(tw_stats, late_deltas));
+    int64_t expired = stat_of(engine, offsetof(tw_stats, expired_unsynced));
+    struct twi_lost_log *logged = &engine->turn.lost_log;
+    if (late == logged->late && expired == logged->expired) return;
+    if (!is_end && logged->at_ms != 0 && engine->turn.mono_ms - logged->at_ms < LATE_LOG_MS) return;
+    twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_LOST,
+                 "counts came too late for Redis: %lld units after the end of their key there (late_deltas), %lld "
+                 "after their retention_ms (expired_unsynced)",
+                 (long long)(late - logged->late), (long long)(expired - logged->expired));
+    logged->late = late;
+    logged->expired = expired;
+    logged->at_ms = engine->turn.mono_ms != 0 ? engine->turn.mono_ms : 1;
+}
+
+void twi_turn_last_lines(tw_engine *engine) {
+    check_late(engine, true);
+    if (engine->turn.lost_log.keys != 0)
+        twi_port_log(
+            engine, TW_LOG_ERROR, TW_EVENT_LOST,
+            "tw_close() was over before Redis had acknowledged everything: %llu units of %llu counters are given "
+            "up",
+            (unsigned long long)engine->turn.lost_log.units, (unsigned long long)engine->turn.lost_log.keys);
+    twi_report_turn(engine, true);
+}
 
 static void check_clock(tw_engine *engine) {
     int64_t drift_ms = twi_clock_drift_ms(&engine->clock), change_ms = drift_ms - engine->turn.clock_logged_ms;
     bool is_far = drift_ms > TWI_CLOCK_LEAP_MS || drift_ms < -TWI_CLOCK_LEAP_MS;
     bool is_same = change_ms <= TWI_CLOCK_LEAP_MS && change_ms >= -TWI_CLOCK_LEAP_MS;
-    if (is_far && is_same && engine->turn.mono_ms - engine->turn.clock_logged_at_ms < CLOCK_LOG_MS) return;
+    if (is_far && is_same && engine->turn.mono_ms - engine->turn.clock_logged_at_ms < AGAIN_LOG_MS) return;
+    bool was_far = engine->turn.clock_logged_ms != 0;
     engine->turn.clock_logged_ms = is_far ? drift_ms : 0;
     engine->turn.clock_logged_at_ms = engine->turn.mono_ms;
+    if (!is_far && was_far)
+        twi_port_log(engine, TW_LOG_INFO, TW_EVENT_CLOCK, "the wall clock and engine time agree again");
     if (!is_far) return;
     if (drift_ms > 0)
         twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_CLOCK,
@@ -211,7 +271,9 @@ void twi_turn_run(tw_engine *engine) {
     check_barriers(engine);
     check_arena(engine);
     check_clock(engine);
+    check_late(engine, false);
     twi_timeout_check(engine);
+    twi_report_turn(engine, false);
     plan_next(engine);
     TWI_PROBE(turn_end);
 }

@@ -11,6 +11,8 @@
 void twi_turn_run(tw_engine *engine);
 bool twi_turn_take(tw_engine *engine);
 void twi_turn_leave(tw_engine *engine);
+/* At the end of the engine: the lines that the last turns kept back. */
+void twi_turn_last_lines(tw_engine *engine);
 
 /* Sleeps until a socket is ready or a thread wakes it, but for at most `ms`. */
 void twi_turn_nap(tw_engine *engine, uint32_t ms);

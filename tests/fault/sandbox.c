@@ -31,7 +31,8 @@ static tw_engine *engine;
 static tw_family *windows, *total, *rate, *doors;
 
 static void note_log(void *ctx, int level, int event, const char *text) {
-    if (event == TW_EVENT_BARRIER && level == TW_LOG_ERROR && strstr(text, "membarrier") != NULL) common->barriers++;
+    if (event == TW_EVENT_BARRIER && level == TW_LOG_ERROR && strstr(text, "membarrier(2) is refused (error ") == text)
+        common->barriers++;
 }
 
 static tw_family *family_of(const char *name, int64_t window_ms) {

@@ -26,11 +26,17 @@ static struct child {
 static tw_engine *engine;
 static tw_family *family;
 
-static _Atomic uint32_t deaths_logged; /* in this process */
+static _Atomic uint32_t deaths_logged, successions_logged; /* in this process */
 
 static void note_log(void *ctx, int level, int event, const char *text) {
-    (void)ctx, (void)level, (void)text;
-    if (event == TW_EVENT_DIED) deaths_logged++;
+    char words[100];
+    (void)ctx;
+    if (event != TW_EVENT_DIED || level != TW_LOG_WARNING) return;
+    deaths_logged += strncmp(text, "process ", 8) == 0 &&
+                     strstr(text, ", which shared this engine, ended without tw_close()") != NULL;
+    snprintf(words, sizeof words, "the process that led this engine ended without tw_close(); process %ld leads now",
+             (long)getpid());
+    successions_logged += strncmp(text, words, strlen(words)) == 0;
 }
 
 static void open_with(int64_t window_ms, uint32_t threads) {
@@ -422,6 +428,7 @@ TEST(a_killed_leader_is_replaced) {
     EXPECT_FIGURE(processes_died, 2);
     EXPECT_FIGURE(processes, 1);     /* a death is counted and logged before its place is free */
     assert_true(deaths_logged >= 1); /* by this process, of the second one */
+    assert_int_equal(successions_logged, 1);
     close_shared();
 }
 

@@ -588,6 +588,9 @@ void twi_stat_set(tw_engine *engine, size_t offset, int64_t value) {
     engine->stats[offset / sizeof(int64_t)] = value;
 }
 
+void twi_port_timed_out_unsent(tw_engine *engine) {
+    (void)engine;
+}
 void twi_port_last_error(tw_engine *engine, const char *text) {
     snprintf(engine->last_error, sizeof engine->last_error, "%s", text);
 }

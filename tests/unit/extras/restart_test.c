@@ -274,6 +274,8 @@ TEST_WITH(families_that_are_left_out_are_named, begin, end, NULL) {
         if (strstr(logged, names[i]) == NULL) fail_msg("%s: not in the log: %s", names[i], logged);
     }
     assert_int_equal(logged_lines, 1);
+    assert_int_equal(strncmp(logged, "saved without family \"", 22), 0);
+    assert_non_null(strstr(logged, "): these counts end with the process [TW-E029]"));
     assert_null(strstr(tw_error_text(), "\"hourly\""));
     (void)tw_close(rig.engine, 0);
     start_again();

@@ -202,7 +202,8 @@ struct hermit {
 
 static void count_line(void *ctx, int level, int event, const char *text) {
     struct hermit *hermit = ctx;
-    if (event == TW_EVENT_START && strstr(text, "robust") != NULL) hermit->lines++;
+    if (event == TW_EVENT_START && strstr(text, "the kernel refuses robust lists (get_robust_list)") == text)
+        hermit->lines++;
 }
 
 static void *live_unwatched(void *ctx) {

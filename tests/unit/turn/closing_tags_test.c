@@ -46,8 +46,18 @@ static uint32_t meet(uint32_t group) {
     return twi_port_store(rig.engine, twi_key_slot_of(name, (size_t)size));
 }
 
+static char logged[1024]; /* the last line about a window that is closed */
+
+static void note_line(void *ctx, int level, int event, const char *text) {
+    (void)ctx, (void)level;
+    if (event == TW_EVENT_CLOSED) snprintf(logged, sizeof logged, "%s", text);
+}
+
 static void open_rig(void) {
-    hand_open(&rig);
+    hand_init(&rig);
+    rig.options.log_write = note_line;
+    rig_start(&rig);
+    twi_port_connected(rig.engine, true);
     calls = 0;
     answers = true;
     assert_int_equal(meet(0), 0);
@@ -316,6 +326,7 @@ TEST(a_set_that_does_not_answer_is_left_out_after_a_while) {
     assert_int_equal(say.verb, TWI_CLOSING_SEND_LIST);
     answer(TWI_CLOSING_REPLY_OK);
     assert_i64_equal(test_stat_of(rig.engine, windows_untold), 1);
+    assert_non_null(strstr(logged, ": a store did not take the names of some of its keys [TW-E023"));
     expect(TWI_CLOSING_SEND_CLAIM);
     answer(TWI_CLOSING_REPLY_YOU);
     expect(TWI_CLOSING_SEND_READ);

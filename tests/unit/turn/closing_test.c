@@ -38,6 +38,13 @@ static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t en
 }
 
 static struct told told;
+static char logged[1024]; /* the last line about a window that is closed */
+
+static void note_line(void *ctx, int level, int event, const char *text) {
+    (void)ctx, (void)level;
+    if (event == TW_EVENT_CLOSED) snprintf(logged, sizeof logged, "%s", text);
+}
+
 static struct rig rig;
 static tw_key names[TWI_CLOSING_NAMES_MAX];
 static struct twi_closing_message say = {.names = names};
@@ -53,7 +60,11 @@ static tw_family_options options_of(void) {
 static tw_family *open_family(void) {
     memset(&told, 0, sizeof told);
     told.answers = true;
-    hand_open(&rig);
+    logged[0] = '\0';
+    hand_init(&rig);
+    rig.options.log_write = note_line;
+    rig_start(&rig);
+    twi_port_connected(rig.engine, true);
     tw_family_options options = options_of();
     return rig_family_of(&rig, &options);
 }
@@ -494,6 +505,11 @@ TEST(a_family_that_goes_tells_what_is_over) {
         rig_pass(&rig, 1000);
         assert_null(twi_load_relaxed(&rig.engine->roster.first));
         assert_i64_equal(test_stat_of(rig.engine, windows_untold), refuses);
+        assert_string_equal(logged, refuses
+                                        ? "no hook was called for a window of family \"f\": its hook returned false "
+                                          "until the family had to close; another engine's hook may accept it "
+                                          "[TW-E023: let a hook take the window, and Redis the tw:* keys of its names]"
+                                        : "");
         close_rig();
     }
 }
@@ -642,7 +658,11 @@ TEST(who_comes_closes_what_was_left) {
 /* Goal: an engine without a hook that comes too late says so by its figures. */
 TEST(without_a_hook_late_counts_are_counted) {
     memset(&told, 0, sizeof told);
-    hand_open(&rig);
+    logged[0] = '\0';
+    hand_init(&rig);
+    rig.options.log_write = note_line;
+    rig_start(&rig);
+    twi_port_connected(rig.engine, true);
     tw_family_options options = options_of();
     options.on_window_closed = NULL;
     tw_family *family = rig_family_of(&rig, &options);
@@ -654,7 +674,50 @@ TEST(without_a_hook_late_counts_are_counted) {
         assert_false(next_say());
         assert_i64_equal(test_stat_of(rig.engine, windows_untold), late);
     }
+    assert_string_equal(logged,
+                        "no hook was called for a window of family \"f\": counts came after another engine had "
+                        "closed it, and this engine has no hook [TW-E023: let a hook take the window, and Redis "
+                        "the tw:* keys of its names]");
     close_rig();
+}
+
+#define LACKS(why) \
+    "the figures of a window of family \"f\" may lack keys: " why \
+    " [TW-E023: let a hook take the window, and Redis the tw:* keys of its names]"
+
+/* Goal: figures that may lack keys are flagged, and one line says why. */
+TEST(figures_that_may_lack_keys_are_named) {
+    for (int fault = 0; fault < 3; fault++) {
+        tw_family *family = open_family();
+        if (fault == 2) { /* another engine's, which has ended */
+            rig_pass(&rig, 10000);
+            expect_word();
+            twi_port_closing_window(rig.engine, &say, RIG_START_MS - TW_HOUR);
+            answer(TWI_CLOSING_REPLY_OK);
+        } else {
+            drain_window(family);
+        }
+        expect(TWI_CLOSING_SEND_CLAIM);
+        const struct twi_closing_answer yours = {.kind = TWI_CLOSING_REPLY_YOU, .scan = "0", .lacks_names = fault == 1};
+        twi_port_closing_answered(rig.engine, &say, &yours);
+        expect(TWI_CLOSING_SEND_READ);
+        if (fault == 0) twi_port_closing_name(rig.engine, &say, tw_bytes("", 0));
+        if (fault == 0) twi_port_closing_name(rig.engine, &say, tw_bytes("", 0));
+        answer(TWI_CLOSING_REPLY_YOU);
+        for (int i = 0; i < 50 && told.calls == 0; i++) {
+            rig_pass(&rig, 30);
+            acknowledge_all(5);
+            if (next_say()) answer(TWI_CLOSING_REPLY_YOU);
+        }
+        static const char *const lines[] = {
+            LACKS("names of keys that were counted there were lost in Redis"),
+            LACKS("counts were announced after it had been closed, and their process is gone"),
+            LACKS("it has counts, and Redis has no name of a key")};
+        assert_string_equal(logged, lines[fault]);
+        assert_i64_equal(told.calls, 1);
+        assert_int_equal(told.flags & TW_CLOSED_LOCAL, TW_CLOSED_LOCAL);
+        close_rig();
+    }
 }
 
 /* Goal: without Redis, too, a family that is closed tells its windows, those that are not over as cut short; a hook

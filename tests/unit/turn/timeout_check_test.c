@@ -8,7 +8,7 @@
 
 /* What the log had about redis_timeout_ms. */
 struct told {
-    int timeouts, ways;
+    int timeouts, ways, unsent;
     char text[512];
 };
 
@@ -16,12 +16,21 @@ static struct told told;
 
 static void write_line(void *ctx, int level, int event, const char *text) {
     struct told *lines = ctx;
+    if (event == TW_EVENT_LOST_CONNECTION) {
+        lines->unsent++;
+        snprintf(lines->text, sizeof lines->text, "%s", text);
+    }
     if (strstr(text, "redis_timeout_ms: ") == NULL) return;
     assert_int_equal(level, TW_LOG_WARNING);
     assert_int_equal(event, TW_EVENT_START);
     lines->timeouts += strstr(text, "tries of calls that wait") != NULL;
     lines->ways += strstr(text, "three round trips") != NULL;
     snprintf(lines->text, sizeof lines->text, "%s", text);
+}
+
+static void turn_after(struct rig *rig, int64_t ms) {
+    fake_clock_advance_ms(&rig->clock, ms);
+    rig_run_turn(rig->engine);
 }
 
 /* The machine has run for a second: times that are unknown are zero, and so nearly are those of now. */
@@ -34,12 +43,8 @@ static void open_told(struct rig *rig, uint32_t timeout_ms) {
     rig->options.log_ctx = &told;
     rig_start(rig);
     twi_port_connected(rig->engine, true);
-    rig_run_turn(rig->engine); /* looks for the first time */
-}
-
-static void turn_after(struct rig *rig, int64_t ms) {
-    fake_clock_advance_ms(&rig->clock, ms);
     rig_run_turn(rig->engine);
+    turn_after(rig, 1000); /* looks for the first time at a second in which Redis replied */
 }
 
 /* The last line, and how many there were of each kind. */
@@ -55,19 +60,41 @@ static void look_thrice(struct rig *rig) {
     for (int i = 0; i < 3; i++) turn_after(rig, 1000);
 }
 
-/* Goal: calls without a reply are told of with their number, by the first look after a second. */
-TEST(calls_without_a_reply_are_told_of_after_a_second) {
+/* Goal: calls without a reply are told of with their number, by the second look: until then an outage would be
+ * known. */
+TEST(calls_without_a_reply_are_told_of_after_two_seconds) {
     struct rig rig;
     open_told(&rig, 250);
     twi_port_measured(rig.engine, 70000, 0);
     twi_port_count(rig.engine, ask_timeouts, 1);
+    turn_after(&rig, 1000);
     turn_after(&rig, 999);
     assert_int_equal(told.timeouts, 0);
     turn_after(&rig, 1);
-    expect(1, 0, "within 250 ms", "70.0 ms");
+    expect(1, 0, "within 250 ms", "70.0 ms, so Redis or the way to it pauses at times [");
     assert_non_null(strstr(told.text, "redis_timeout_ms: 1 tries"));
     turn_after(&rig, 20000); /* they are told of once */
     assert_int_equal(told.timeouts, 1);
+    hand_close(&rig);
+}
+
+/* Goal: what was never sent needs no longer time, but a connection: the line says so, with the reason. */
+TEST(calls_without_a_connection_are_told_of_as_such) {
+    struct rig rig;
+    open_told(&rig, TIMEOUT_MS);
+    twi_port_last_error(rig.engine, "recv: Connection reset by peer");
+    for (int i = 0; i < 3; i++) {
+        twi_port_count(rig.engine, ask_timeouts, 1);
+        twi_port_timed_out_unsent(rig.engine);
+    }
+    turn_after(&rig, 1000);
+    turn_after(&rig, 1000);
+    turn_after(&rig, 10000);
+    assert_int_equal(told.unsent, 1);
+    assert_int_equal(told.timeouts, 0);
+    assert_string_equal(told.text, "3 calls that wait had no connection to Redis within 99 ms, though it acknowledges "
+                                   "counts; the last error: recv: Connection reset by peer [TW-E011: check Redis and "
+                                   "the network; counts wait here meanwhile]");
     hand_close(&rig);
 }
 
@@ -76,10 +103,12 @@ TEST(the_next_line_about_calls_comes_after_ten_seconds) {
     for (int64_t early_ms = 0; early_ms <= 1; early_ms++) {
         struct rig rig;
         open_told(&rig, 250);
+        twi_port_measured(rig.engine, 83334, 0); /* three of them are longer than 250 ms */
         twi_port_count(rig.engine, ask_timeouts, 1);
         turn_after(&rig, 1000);
-        assert_int_equal(told.timeouts, 1);
         twi_port_count(rig.engine, ask_timeouts, 1);
+        turn_after(&rig, 1000);
+        expect(1, 0, "within 250 ms", "a round trip takes 83.3 ms [");
         turn_after(&rig, 10000 - early_ms);
         assert_int_equal(told.timeouts, early_ms == 0 ? 2 : 1);
         hand_close(&rig);
@@ -98,6 +127,24 @@ TEST(nothing_is_told_while_redis_does_not_reply) {
     twi_port_connected(rig.engine, true);
     look_thrice(&rig);
     assert_int_equal(told.timeouts + told.ways, 0);
+    hand_close(&rig);
+}
+
+/* Goal: an outage that begins and ends between two looks is none of the time-out's, nor are the calls just before it is
+ * known, nor those just after. */
+TEST(calls_of_an_outage_between_two_looks_are_not_told_of) {
+    struct rig rig;
+    open_told(&rig, TIMEOUT_MS);
+    twi_port_count(rig.engine, ask_timeouts, 1); /* Redis is frozen, and nobody knows */
+    turn_after(&rig, 1000);
+    twi_port_connected(rig.engine, false);
+    turn_after(&rig, 500);
+    twi_port_count(rig.engine, ask_timeouts, 3);
+    twi_port_connected(rig.engine, true);
+    turn_after(&rig, 500);
+    turn_after(&rig, 1000);
+    turn_after(&rig, 1000);
+    assert_int_equal(told.timeouts, 0);
     hand_close(&rig);
 }
 
