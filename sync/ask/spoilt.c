@@ -1,6 +1,7 @@
 /* spoilt.c -- see spoilt.h. */
 #include "sync/ask/spoilt.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 
 #define NAME_BYTES 120u /* of a key's name */
 #define LOG_EVERY_MS 1000
+#define SAME_MS (10 * INT64_C(60000)) /* what is said again after that is news */
 
 void twi_spoilt_begin(struct twi_spoilt *spoilt) {
     pthread_mutex_init(&spoilt->lock, NULL);
@@ -47,19 +49,30 @@ static bool is_known(const struct twi_spoilt *spoilt, uint64_t hash) {
     return false;
 }
 
-void twi_spoilt_note(struct twi_spoilt *spoilt, const struct twi_request *request, const char *why) {
-    char line[TWI_SPOILT_BYTES] = "";
-    write_line(line, request, why);
-    uint64_t hash = twi_fnv_add(TWI_FNV_BEGIN, line, strlen(line));
+static void leave(struct twi_spoilt *spoilt, const char *line, bool is_refusal, int64_t now_ms) {
+    char when[32];
+    snprintf(when, sizeof when, "%" PRId64, now_ms / SAME_MS);
+    uint64_t hash = twi_fnv_add(twi_fnv_add(TWI_FNV_BEGIN, line, strlen(line)), when, strlen(when));
     twi_lock(&spoilt->lock);
     uint32_t waiting = twi_load_relaxed(&spoilt->waiting); /* only changed under the lock */
     twi_check(waiting <= TWI_SPOILT_LINES);
     if (waiting < TWI_SPOILT_LINES && !is_known(spoilt, hash)) {
         spoilt->known[spoilt->known_next++ % TWI_SPOILT_KNOWN] = hash;
-        memcpy(spoilt->lines[waiting], line, sizeof line);
+        snprintf(spoilt->lines[waiting], sizeof spoilt->lines[waiting], "%s", line);
+        spoilt->are_refusals[waiting] = is_refusal;
         twi_store_relaxed(&spoilt->waiting, waiting + 1);
     }
     twi_unlock(&spoilt->lock);
+}
+
+void twi_spoilt_note(struct twi_spoilt *spoilt, const struct twi_request *request, const char *why, int64_t now_ms) {
+    char line[TWI_SPOILT_BYTES] = "";
+    write_line(line, request, why);
+    leave(spoilt, line, false, now_ms);
+}
+
+void twi_spoilt_refused(struct twi_spoilt *spoilt, const char *why, int64_t now_ms) {
+    leave(spoilt, why, true, now_ms);
 }
 
 void twi_spoilt_log(struct twi_spoilt *spoilt, tw_engine *engine) {
@@ -70,11 +83,16 @@ void twi_spoilt_log(struct twi_spoilt *spoilt, tw_engine *engine) {
     twi_lock(&spoilt->lock);
     uint32_t waiting = twi_load_relaxed(&spoilt->waiting) - 1;
     twi_check(waiting < TWI_SPOILT_LINES);
+    bool is_refusal = spoilt->are_refusals[0];
     memcpy(line, spoilt->lines[0], sizeof line);
     memmove(spoilt->lines[0], spoilt->lines[1], waiting * sizeof spoilt->lines[0]);
+    memmove(&spoilt->are_refusals[0], &spoilt->are_refusals[1], waiting * sizeof spoilt->are_refusals[0]);
     twi_store_relaxed(&spoilt->waiting, waiting);
     twi_unlock(&spoilt->lock);
     spoilt->logged_ms = now_ms != 0 ? now_ms : 1;
-    twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_POISON,
-                 "Redis cannot decide a call, for one of its keys holds something else: %s", line);
+    if (is_refusal)
+        twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_REFUSED, "Redis refuses calls that wait: %s", line);
+    else
+        twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_POISON,
+                     "Redis cannot decide a call, for one of its keys holds something else: %s", line);
 }

@@ -121,6 +121,8 @@ void twi_verdict_expired(struct twi_dispatcher *dispatcher, struct twi_lane *lan
                     twi_link_serves(lane->link, &lane->caller, now_ms);
     bool is_counted = lane->state == TWI_LANE_QUEUED && (lane->tries.perhaps || is_crowd); /* by loss.c, or as busy */
     TWI_ASK_COUNT(dispatcher, ask_timeouts, is_over && !is_counted);
+    if (is_over && !is_counted && (lane->link == NULL || lane->link->phase != TWI_LINK_UP))
+        twi_port_timed_out_unsent(dispatcher->rules.engine);
     dispatcher->answer.is_crowd = is_crowd;
     if (lane->state == TWI_LANE_SENT) { /* its reply is still due at the link */
         struct twi_lane_caller caller = claim(dispatcher, lane);
@@ -189,12 +191,13 @@ static bool goes_again(struct twi_dispatcher *dispatcher, struct twi_lane *lane)
     return true;
 }
 
-static void note_spoilt(struct twi_dispatcher *dispatcher, const struct twi_lane *lane, const char *why) {
+static void note_spoilt(struct twi_dispatcher *dispatcher, const struct twi_lane *lane, const char *why,
+                        int64_t now_ms) {
     tw_key keys[8];
     struct twi_request request = {.keys = keys};
     if (lane->state != TWI_LANE_SENT) return;
     request.key_count = twi_call_keys(&lane->text, keys, sizeof keys / sizeof *keys);
-    twi_spoilt_note(&dispatcher->spoilt, &request, why);
+    twi_spoilt_note(&dispatcher->spoilt, &request, why, now_ms);
 }
 
 /* A call of another life of this process has the number. The call was not executed, and goes out under another name. */
@@ -213,7 +216,7 @@ static void hear_answer(struct twi_dispatcher *dispatcher, struct twi_lane *lane
     struct twi_answer *answer = &dispatcher->answer;
     /* The script found a value that is no number. (Totals report that to their caller.) */
     if (lane->text.script != TWI_SCRIPT_TOTALS && twi_call_says(answer, "BAD"))
-        note_spoilt(dispatcher, lane, "its value decides nothing");
+        note_spoilt(dispatcher, lane, "its value decides nothing", now_ms);
     if (takes_new_name(dispatcher, lane, now_ms)) return;
     if (lane->state == TWI_LANE_CANCELLING) {
         bool is_lost = twi_call_says(answer, "STALE"); /* another life of this process has hidden it */
@@ -231,10 +234,11 @@ static void hear_answer(struct twi_dispatcher *dispatcher, struct twi_lane *lane
     tell(dispatcher, &caller, TWI_REQUEST_DONE);
 }
 
-static void say(struct twi_dispatcher *dispatcher, const struct twi_node *error) {
+static void say(struct twi_dispatcher *dispatcher, const struct twi_node *error, bool is_refusal, int64_t now_ms) {
     char text[120];
     twi_refusal_text(error, false, text, sizeof text);
     twi_port_last_error(dispatcher->rules.engine, text);
+    if (is_refusal) twi_spoilt_refused(&dispatcher->spoilt, text, now_ms);
 }
 
 /* Redis has certainly not executed it, and would not do so the next time. */
@@ -255,7 +259,7 @@ static void hear_refusal(struct twi_dispatcher *dispatcher, struct twi_lane *lan
 static void hear_spoilt(struct twi_dispatcher *dispatcher, struct twi_lane *lane, const struct twi_node *error,
                         int64_t now_ms) {
     TWI_ASK_COUNT(dispatcher, ask_refused, 1);
-    note_spoilt(dispatcher, lane, twi_reply_said(error));
+    note_spoilt(dispatcher, lane, twi_reply_said(error), now_ms);
     dispatcher->answer.value_count = 0;
     struct twi_lane_caller caller = claim(dispatcher, lane);
     if (lane->state == TWI_LANE_SENT && lane->tries.perhaps)
@@ -294,7 +298,7 @@ static void hear_error(struct twi_dispatcher *dispatcher, struct twi_link *link,
         if (goes_again(dispatcher, lane)) (void)twi_way_join(dispatcher, lane, link, now_ms);
         return;
     }
-    say(dispatcher, error);
+    say(dispatcher, error, kind == TWI_REPLY_REFUSED || kind == TWI_REPLY_TURNED_AWAY, now_ms);
     switch (kind) {
     case TWI_REPLY_REFUSED: hear_refusal(dispatcher, lane, now_ms); return;
     case TWI_REPLY_SPOILT: hear_spoilt(dispatcher, lane, error, now_ms); return;
@@ -313,7 +317,7 @@ static void hear_node(struct twi_dispatcher *dispatcher, struct twi_link *link, 
         hear_error(dispatcher, link, lane, error, now_ms);
         return;
     }
-    if (!is_moved) say(dispatcher, error);
+    if (!is_moved) say(dispatcher, error, redirect.kind == TWI_REDIRECT_CROSSSLOT, now_ms);
     if (redirect.kind == TWI_REDIRECT_CROSSSLOT) {
         twi_port_last_error(dispatcher->rules.engine, "CROSSSLOT: the keys of one call lie in several key slots");
         hear_refusal(dispatcher, lane, now_ms);

@@ -68,9 +68,15 @@ enum twi_role twi_reply_info_role(const struct twi_node *info) {
     return strncmp(role, "slave", 5) == 0 || strncmp(role, "replica", 7) == 0 ? TWI_ROLE_REPLICA : TWI_ROLE_UNKNOWN;
 }
 
+bool twi_reply_is_forbidden(const struct twi_node *error) {
+    /* A script that stopped there: Redis up to 7.0 says "can't run", later ones and Valkey "no permissions to run". */
+    return strstr(error->text, "can't run") || strstr(error->text, "can't access") ||
+           strstr(error->text, "permissions to");
+}
+
 /* Redis refuses a command because of the value of its key, or a script met a value with which it cannot compute. A
  * script that stopped at a key of another node (wire/redirect.h), or at a command that the user may not run, is no such
- * case. (Redis up to 7.0: "can't run", later and Valkey: "no permissions to run".) */
+ * case. */
 static bool is_of_a_key(const struct twi_node *error, const char *code, size_t size) {
     twi_check(size <= error->size);
     if (size == 9 && memcmp(code, "WRONGTYPE", 9) == 0) return true;

@@ -51,6 +51,8 @@ const char *twi_reply_said(const struct twi_node *error);
 enum twi_reply_kind twi_reply_error(const struct twi_node *error);
 /* Redis lacks the script, and has not executed the command. The same command is to be sent again with EVAL. */
 bool twi_reply_needs_script(const struct twi_node *reply);
+/* The user may not run a command, or may not use a key. */
+bool twi_reply_is_forbidden(const struct twi_node *error);
 /* An error that only a replica gives (TURNED_AWAY). The request must go to another server. */
 bool twi_reply_is_replicas(const struct twi_node *error);
 

@@ -70,6 +70,11 @@ struct twi_outage_log {
     uint32_t refusals_next;
 };
 
+/* Keys that got no expiry in Redis. */
+struct twi_unhealed_log {
+    int64_t keys, logged_ms; /* since the last line; when that was (monotonic), 0: never */
+};
+
 /* BGREWRITEAOF is sent after Redis has lost acknowledged writes. */
 struct twi_aof_rewrite {
     bool is_under_way;
@@ -82,7 +87,9 @@ struct twi_replica_waits {
     uint32_t waits;     /* WAITs under way, without those of messages */
     int64_t ask_at_ms;  /* when the next WAIT is sent if no batch is */
     uint32_t short_run; /* counts WAITs while replicas lag; all but one of eight are short */
-    bool is_short;      /* replicas lag, and this was logged */
+    bool is_short;      /* replicas lag */
+    bool is_said;       /* and this was logged */
+    int64_t said_ms;    /* monotonic; 0: never */
 };
 
 /* Redis's clock minus ours. */
@@ -141,6 +148,7 @@ struct twi_connection {
     uint32_t near_keys; /* the keys of a batch when Redis is near; set before use */
     struct twi_server server;
     struct twi_outage_log outage;
+    struct twi_unhealed_log unhealed;
     struct twi_aof_rewrite rewrite;
     struct twi_replica_waits replicas;
     struct twi_clock_offset clock;

@@ -2,6 +2,7 @@
 #include "sync/message/refusal.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,10 +13,19 @@
 #include "sync/message/state.h"
 #include "sync/wire/fnv.h"
 
+#define UNHEALED_LOG_MS (10 * INT64_C(60000)) /* a permission that is missing is missed all the time */
+
+/* Redis 7 ends an error with the digest of the script, which is no news and takes the room of what is. */
+static const char *end_of(const char *said) {
+    const char *digest = strstr(said, " script: ");
+    return digest ? digest : said + strlen(said);
+}
+
 void twi_refusal_text(const struct twi_node *error, bool first_word, char *out, size_t size) {
     twi_check(size != 0);
     size_t used = 0;
-    for (const char *said = twi_reply_said(error); *said && used + 1 < size; said++) {
+    const char *said = twi_reply_said(error);
+    for (const char *end = end_of(said); said < end && used + 1 < size; said++) {
         if (first_word && *said == ' ') break;
         out[used++] = isprint((unsigned char)*said) ? *said : '?';
     }
@@ -58,6 +68,19 @@ void twi_refusal_report(struct twi_connection *connection, const char *what, con
     refusal_report(connection, error, what, false);
 }
 
+void twi_refusal_unhealed(struct twi_connection *connection, int64_t keys, int64_t now_ms) {
+    twi_check(keys >= 0);
+    struct twi_unhealed_log *unhealed = &connection->unhealed;
+    unhealed->keys += keys;
+    if (keys == 0 || (unhealed->logged_ms != 0 && now_ms - unhealed->logged_ms < UNHEALED_LOG_MS)) return;
+    unhealed->logged_ms = now_ms ? now_ms : 1;
+    twi_port_log(connection->engine, TW_LOG_WARNING, TW_EVENT_REFUSED,
+                 "%" PRId64 " keys stay without an expiry in Redis, which refuses PEXPIREAT or PEXPIRE (docs/KEYS.md, "
+                 "Permissions)",
+                 unhealed->keys);
+    unhealed->keys = 0;
+}
+
 void twi_refusal_end(struct twi_connection *connection, enum twi_message_outcome outcome,
                      const struct twi_node *error) {
     if (twi_reply_is_replicas(error)) {
@@ -85,9 +108,11 @@ uint32_t twi_refusal_key(struct twi_sync *sync, struct twi_store *store, const s
     char text[120];
     bool first = false;
     uint32_t wait_ms = twi_rejected_again(&store->rejected, item, store->ledger.last, now_ms, &first);
-    if (first) {
+    if (first) twi_port_count(sync->engine, poison_keys, 1);
+    if (first && error && twi_reply_is_forbidden(error)) { /* the key is in order; it needs no line for each key */
+        twi_refusal_report(store->connection, "a command on the keys of a batch (docs/KEYS.md, Permissions)", error);
+    } else if (first) {
         twi_port_title(item, text, sizeof text);
-        twi_port_count(sync->engine, poison_keys, 1);
         twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_POISON, "Redis refuses the key %s: %.100s", text,
                      error ? twi_reply_said(error) : "");
     }

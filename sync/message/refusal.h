@@ -18,6 +18,8 @@ struct twi_sync;
 
 /* Copies the text of an error, printable and cut. `first_word`: only its first word. */
 void twi_refusal_text(const struct twi_node *error, bool first_word, char *out, size_t size);
+/* Redis counts, and keys stay without an expiry there. One line at first, and then one each ten minutes. */
+void twi_refusal_unhealed(struct twi_connection *connection, int64_t keys, int64_t now_ms);
 /* Redis refuses `what`. Writes a log line and the last error. */
 void twi_refusal_report(struct twi_connection *connection, const char *what, const struct twi_node *error);
 /* Does the same for a login. Servers repeat arguments that they did not understand, so only the first word of such a

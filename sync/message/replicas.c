@@ -21,6 +21,7 @@
 #define SHORT_RUN 8u          /* ... except one of eight, because replicas may be further away than that */
 #define AGAIN_MS 100          /* from a WAIT or its reply to the next WAIT, if no batch is sent */
 #define AGAIN_REFUSED_MS 2000 /* the same after a refused WAIT */
+#define SAY_EVERY_MS 10000    /* replicas may lag for a moment again and again */
 
 bool twi_replicas_hold(const struct twi_sync *sync) {
     size_t most = sync->stores[0]->ledger.replay_bytes_max;
@@ -76,8 +77,12 @@ void twi_replicas_step(struct twi_sync *sync, struct twi_connection *connection,
 static void note_short(struct twi_connection *connection, int64_t replicas) {
     twi_check(connection->replicas.wanted != 0);
     twi_port_count(connection->engine, replicas_short, 1);
-    if (connection->replicas.is_short) return;
     connection->replicas.is_short = true;
+    int64_t now_ms = twi_port_mono_ms(connection->engine);
+    bool is_due = connection->replicas.said_ms == 0 || now_ms - connection->replicas.said_ms >= SAY_EVERY_MS;
+    if (connection->replicas.is_said || !is_due) return;
+    connection->replicas.is_said = true;
+    connection->replicas.said_ms = now_ms != 0 ? now_ms : 1;
     twi_port_log(connection->engine, TW_LOG_WARNING, TW_EVENT_REPLICAS,
                  "%lld replicas have what Redis at %s acknowledged; wait_replicas asks for %u", (long long)replicas,
                  connection->target.name, connection->replicas.wanted);
@@ -110,7 +115,11 @@ void twi_replicas_reply(struct twi_sync *sync, struct twi_connection *connection
         note_short(connection, replicas);
         return;
     }
-    connection->replicas.is_short = false;
+    if (connection->replicas.is_said)
+        twi_port_log(connection->engine, TW_LOG_INFO, TW_EVENT_REPLICAS,
+                     "%lld replicas have what Redis at %s acknowledged, as wait_replicas asks", (long long)replicas,
+                     connection->target.name);
+    connection->replicas.is_short = connection->replicas.is_said = false;
     for (uint32_t i = 0; i < sync->active.count; i++)
         if (sync->active.stores[i]->connection == connection) take_replicated(sync, sync->active.stores[i], now_ms);
 }

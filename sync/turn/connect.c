@@ -220,8 +220,9 @@ static void check_server(struct twi_sync *sync, struct twi_connection *connectio
  * that, Redis applies the first half of the transaction again, so a batch, or half of one, counts twice (fault 16). */
 static void check_config(struct twi_sync *sync, const struct twi_node *nodes, size_t count) {
     if (count == 3 && twi_node_is(&nodes[2], "yes"))
-        log_start(sync, true, "a torn append-only file may be applied twice by Redis itself (aof-load-truncated %s)",
-                  "yes");
+        twi_port_log(sync->engine, TW_LOG_INFO, TW_EVENT_START,
+                     "after a crash Redis itself may apply a torn append-only file twice (aof-load-truncated yes, its "
+                     "default; docs/OPERATE.md advises no)");
 }
 
 void twi_connect_rewrite(struct twi_connection *connection, int64_t now_ms) {

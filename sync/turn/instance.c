@@ -350,7 +350,7 @@ static bool is_unknown(struct twi_sync *sync, struct twi_store *store, int64_t n
         store->assumed.unknown_since_ms = now_ms ? now_ms : 1;
         twi_port_log(sync->engine, TW_LOG_INFO, TW_EVENT_IDENTITY,
                      "the store at %s does not know this engine (%s): perhaps it is another one; nothing is told to it "
-                     "for %" PRId64 " ms",
+                     "for up to %" PRId64 " ms",
                      connection->target.name, store->ledger.name, doubt_ms);
         return true;
     }

@@ -393,9 +393,7 @@ static void finish_batch(struct twi_sync *sync, struct twi_batch *batch, int64_t
     batch->copies_open = 0;
     merge_plain->stage = STAGE_TIME;
     merge_plain->item = merge_plain->kept = 0;
-    if (merge_plain->unhealed)
-        twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_REFUSED, "%u keys stay without an expiry in Redis",
-                     merge_plain->unhealed);
+    twi_refusal_unhealed(store->connection, merge_plain->unhealed, now_ms);
     send_repairs(sync, now_ms);
     if (merge_plain->refused) {
         twi_settle_refusal(sync, store->connection, store, merge_plain->turned_away, now_ms);
@@ -425,8 +423,7 @@ void twi_merge_plain_reply(struct twi_sync *sync, struct twi_connection *connect
     struct twi_merge_plain *merge_plain = store->merge_plain;
     struct twi_batch *batch = pending->batch;
     if (pending->command == TWI_REPAIR) {
-        if (nodes->type == TWI_NODE_ERROR)
-            twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_REFUSED, "a key stays without an expiry in Redis");
+        twi_refusal_unhealed(connection, nodes->type == TWI_NODE_ERROR, now_ms);
         return;
     }
     switch ((enum stage)merge_plain->stage) {

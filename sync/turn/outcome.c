@@ -28,6 +28,7 @@
 #include "sync/batch/inflight.h"
 #include "sync/message/cluster.h"
 #include "sync/message/estate.h"
+#include "sync/message/refusal.h"
 #include "sync/message/state.h"
 
 static const char clash[] = "two engines use one ledger, or another version does";
@@ -171,12 +172,9 @@ static void settle_applied(struct twi_sync *sync, struct twi_store *store, struc
     twi_settle_success(sync, store->route.via, now_ms);
     if (!twi_ledger_is_replaying(&store->ledger) && store->assumed.is_restoring) {
         store->assumed.is_restoring = false;
-        twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_ROLLBACK,
-                     "what could be restored in Redis has been restored");
+        twi_port_log(sync->engine, TW_LOG_INFO, TW_EVENT_ROLLBACK, "what could be restored in Redis has been restored");
     }
-    if (head->unhealed)
-        twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_REFUSED, "%" PRId64 " keys stay without an expiry in Redis",
-                     head->unhealed);
+    twi_refusal_unhealed(store->route.via, head->unhealed, now_ms);
     twi_ticket_acknowledged(&sync->tickets, &store->flush, twi_ledger_safe(&store->ledger));
 }
 

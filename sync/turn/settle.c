@@ -129,6 +129,7 @@ void twi_settle_success(struct twi_sync *sync, struct twi_connection *connection
     twi_breaker_succeed(&connection->breaker);
     twi_store_relaxed(&sync->published.acked_ms, now_ms ? now_ms : 1); /* a statistic */
     if (!was_away) return;
+    bool was_logged = connection->outage.is_logged;
     connection->outage.is_logged = false;
     if (connection->outage.error[0] != '\0') twi_port_error_over(sync->engine, connection->outage.error);
     connection->outage.error[0] = '\0';
@@ -137,9 +138,12 @@ void twi_settle_success(struct twi_sync *sync, struct twi_connection *connection
     int64_t since_ms = connection->outage.since_ms;
     twi_pace_begin(&sync->pace, now_ms);
     if (!connection->is_node) spread(sync, since_ms ? now_ms - since_ms : 0, now_ms);
-    twi_port_log(sync->engine, TW_LOG_INFO, TW_EVENT_CONNECTED,
-                 "Redis at %s answers (%" PRId64 " ms after its last word)", connection->target.name,
-                 since_ms ? now_ms - since_ms : 0);
+    if (was_logged)
+        twi_port_log(sync->engine, TW_LOG_INFO, TW_EVENT_CONNECTED,
+                     "Redis at %s answers and takes counts again, after %" PRId64 " ms", connection->target.name,
+                     since_ms ? now_ms - since_ms : 0);
+    else
+        twi_port_log(sync->engine, TW_LOG_INFO, TW_EVENT_CONNECTED, "Redis at %s answers", connection->target.name);
 }
 
 #define CLOCK_WAS_SET_MS 1000 /* more than round trips and the length of a turn can explain */
@@ -167,6 +171,7 @@ void twi_settle_refusal(struct twi_sync *sync, struct twi_connection *connection
     if (!slowly) {
         twi_port_connected(sync->engine, false);
         store->rewind = true;
+        connection->outage.is_logged = true; /* the refusal has its line */
         /* The other replies of the pipeline have the same cause, so this is one failure. */
         if (connection->breaker.state != TWI_BREAKER_OPEN)
             twi_breaker_fail(&connection->breaker, now_ms, twi_sync_random(sync->engine));

@@ -306,6 +306,9 @@ TEST(only_the_script_counts_once_when_an_answer_is_lost) {
         quick_options(&options, server.url);
         options.merge = all[i];
         options.redis_timeout_ms = 200;
+        struct log_lines lines = {.text = ""};
+        options.log_write = on_log;
+        options.log_ctx = &lines;
         assert_status(test_open(&options, &engine), TW_OK);
         tw_family *family = family_of(engine, "twice", TW_WINDOW_FOREVER, 0);
         add_and_flush(engine, family, "k", 1);
@@ -318,6 +321,9 @@ TEST(only_the_script_counts_once_when_an_answer_is_lost) {
         assert_i64_equal(got, all[i] == TW_MERGE_SCRIPT ? 11 : 21);
         assert_i64_equal(uncertain, all[i] == TW_MERGE_SCRIPT ? 0 : 10);
         assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
+        bool is_told = strstr(lines.text, "1/20 10 units are sent again without knowing whether Redis has counted them "
+                                          "[TW-E020: use TW_MERGE_SCRIPT, which counts exactly once]\n") != NULL;
+        assert_int_equal(is_told, all[i] != TW_MERGE_SCRIPT);
         redis_server_destroy(&server);
     }
 }

@@ -92,7 +92,11 @@ TEST(a_flush_is_done_when_the_replica_has_it) {
     assert_i64_equal(redis_server_get(&rig.replica, "f:k"), rig.added);
     assert_i64_equal(test_stat_of(rig.engine, disconnects), 0);
     assert_status(tw_close(rig.engine, 1000), TW_OK);
-    assert_non_null(strstr(rig.lines.text, "0 replicas have what Redis at"));
+    assert_non_null(strstr(rig.lines.text, "1/21 0 replicas have what Redis at"));
+    assert_non_null(strstr(rig.lines.text,
+                           " acknowledged; wait_replicas asks for 1 [TW-E021: bring the replicas back, or "
+                           "lower wait_replicas]\n2/21 1 replicas have what Redis at"));
+    assert_non_null(strstr(rig.lines.text, " acknowledged, as wait_replicas asks [TW-E021]\n"));
     proxy_stop(rig.proxy);
     redis_server_destroy(&rig.server), redis_server_destroy(&rig.replica);
 }
