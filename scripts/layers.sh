@@ -144,6 +144,9 @@ sed -n '/^#define TW_STATS(X)/,/[^\]$/s/^    X(\([a-z_]*\),.*/\1/p' include/tall
     [ -z "$read_by_tests" ] || printf '%s\n' "$read_by_tests" | grep -qx "$name" || echo "$name" # the tree of scripts.sh has no test in C
 done | must_be_empty "each statistic (TW_STATS) is read by name in a test"
 
+# ---- each line of the log is provoked and read by a test
+python3 "$scripts"/log_lines.py | must_be_empty "tests/log_lines.txt has the test of each line of the log (scripts/log_lines.py --missing)"
+
 # ---- models are models of the code
 python3 "$scripts"/model_digests.py | must_be_empty "tests/orderings repeat what the code says now"
 
