@@ -17,6 +17,8 @@
 #define IDENTITY "[TW-E015: check whether somebody deleted tw:* keys or copied a process]"
 #define SETTING "[TW-E016: change the setting that the line names]"
 #define LOST "[TW-E017: see on_lost for the keys, and tw_stats for the sums]"
+#define GIVEN_UP(sum) \
+    "0/17 tw_close() was over before Redis had acknowledged everything: " sum " are given up " LOST "\n"
 #define CONNECTED "2/10 Redis at * answers [TW-E010]\n"
 #define AGAIN "2/10 Redis at * answers and takes counts again, after # ms [TW-E010]\n"
 
@@ -186,13 +188,8 @@ TEST(an_address_that_leads_nowhere_is_one_line) {
         add(&stage, 2);
         wait_lines(&stage, 1);
         assert_status(tw_flush(stage.engine, 300), TW_ERR_TIMEOUT);
-        snprintf(
-            lines, sizeof lines,
-            "1/11 no connection to Redis at %s " AWAY "\n"
-            "0/17 tw_close() was over before Redis had acknowledged everything: 2 units of 1 counters are given up "
-            LOST
-            "\n",
-            urls[i][1]);
+        snprintf(lines, sizeof lines, "1/11 no connection to Redis at %s " AWAY "\n" GIVEN_UP("2 units of 1 counters"),
+                 urls[i][1]);
         stage_close(&stage, 0, lines);
     }
 }
@@ -223,12 +220,10 @@ TEST(what_the_start_finds_is_one_line) {
     stage_open(&stage);
     add(&stage, 1);
     wait_lines(&stage, 2);
-    stage_close(
-        &stage, 0,
-        "1/16 this is a node of a Redis Cluster (mode cluster): it is reached by redis+cluster:// " SETTING
-        "\n0/12 Redis at * refuses a batch: CLUSTERDOWN Hash slot not served " REFUSED
-        "\n0/17 tw_close() was over before Redis had acknowledged everything: 1 units of 1 counters are given up " LOST
-        "\n");
+    stage_close(&stage, 0,
+                "1/16 this is a node of a Redis Cluster (mode cluster): it is reached by redis+cluster:// " SETTING
+                "\n0/12 Redis at * refuses a batch: CLUSTERDOWN Hash slot not served " REFUSED
+                "\n" GIVEN_UP("1 units of 1 counters"));
     redis_server_destroy(&stage.server);
 }
 
@@ -440,9 +435,7 @@ TEST(what_is_wrong_with_a_cluster_is_named) {
     stage_close(&stage, 0,
                 CONNECTED
                 "1/11 no master with an address is known for key slot # (CLUSTER SLOTS): its counts wait (for 5 s "
-                "so far) " AWAY "\n"
-                "0/17 tw_close() was over before Redis had acknowledged everything: 1 units of 1 counters are "
-                "given up " LOST "\n");
+                "so far) " AWAY "\n" GIVEN_UP("1 units of 1 counters"));
     redis_server_destroy(&stage.server);
 }
 
