@@ -186,15 +186,17 @@ ngx_http_tallywheel_open_engine(ngx_http_tallywheel_engine_t *e, uint32_t shared
 void
 ngx_http_tallywheel_close_engine(ngx_http_tallywheel_engine_t *e, uint32_t timeout)
 {
+    tw_status                      status;
     ngx_uint_t                     i;
     ngx_http_tallywheel_family_t  *family;
 
     ngx_http_tallywheel_leave_loop(e);
 
     if (e->engine) {
-        if (tw_close(e->engine, timeout) != TW_OK) {
-            ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0, "tallywheel: some counts are not in Redis: %s",
-                          tw_error_text());
+        status = tw_close(e->engine, timeout);
+
+        if (status != TW_OK && status != TW_ERR_TIMEOUT) { /* the engine has logged which counts are lost */
+            ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0, "tallywheel: %s", tw_error_text());
         }
 
         e->engine = NULL;

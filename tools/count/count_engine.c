@@ -34,9 +34,10 @@ static void on_lost(void *ctx, tw_family *family, tw_key key, int64_t start_ms, 
     lost->reason = reason;
 }
 
+/* What is lost is said once, at the end, in the command's own words. */
 static void on_log(void *ctx, int level, int event, const char *text) {
-    (void)ctx, (void)event;
-    if (level <= TW_LOG_WARNING) tool_complain("%s", text);
+    (void)ctx;
+    if (level <= TW_LOG_WARNING && event != TW_EVENT_LOST) tool_complain("%s", text);
 }
 
 /* ---- opening ---- */
