@@ -57,7 +57,9 @@ static void refusal_report(struct twi_connection *connection, const struct twi_n
     twi_refusal_text(error, false, text, sizeof text);
     if (of_login && !is_without_secret(&connection->target.where->login, text))
         twi_refusal_text(error, true, text, sizeof text);
-    snprintf(line, sizeof line, "%s: %s", what, text);
+    /* Within a script Redis does not name the command. */
+    const char *page = !of_login && twi_reply_is_forbidden(error) ? " (docs/KEYS.md, Permissions)" : "";
+    snprintf(line, sizeof line, "%s: %s%s", what, text, page);
     if (!was_logged(&connection->outage, line))
         twi_port_log(connection->engine, TW_LOG_ERROR, TW_EVENT_REFUSED, "Redis at %s refuses %s",
                      connection->target.name, line);
@@ -110,7 +112,7 @@ uint32_t twi_refusal_key(struct twi_sync *sync, struct twi_store *store, const s
     uint32_t wait_ms = twi_rejected_again(&store->rejected, item, store->ledger.last, now_ms, &first);
     if (first) twi_port_count(sync->engine, poison_keys, 1);
     if (first && error && twi_reply_is_forbidden(error)) { /* the key is in order; it needs no line for each key */
-        twi_refusal_report(store->connection, "a command on the keys of a batch (docs/KEYS.md, Permissions)", error);
+        twi_refusal_report(store->connection, "a command on the keys of a batch", error);
     } else if (first) {
         twi_port_title(item, text, sizeof text);
         twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_POISON, "Redis refuses the key %s: %.100s", text,

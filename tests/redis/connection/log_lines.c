@@ -137,9 +137,13 @@ static const struct refusal refusals[] = {
      .lines = "1/11 no connection to Redis at *: this Redis is a replica: nothing is asked of it " AWAY "\n"},
     {.user = "~* +@all -eval -evalsha",
      .login = "u:p@",
-     .lines = "0/12 Redis at * refuses a batch: NOPERM * " REFUSED "\n"},
-    {.user = "~tw:* +@all", .login = "u:p@", .lines = "*0/12 Redis at * refuses a batch: NOPERM * " REFUSED "\n"},
-    {.user = "~* +@all -hset", .login = "u:p@", .lines = "0/12 Redis at * refuses a batch: *" REFUSED "\n"},
+     .lines = "0/12 Redis at * refuses a batch: NOPERM * (docs/KEYS.md, Permissions) " REFUSED "\n"},
+    {.user = "~tw:* +@all",
+     .login = "u:p@",
+     .lines = "*0/12 Redis at * refuses a batch: NOPERM * (docs/KEYS.md, Permissions) " REFUSED "\n"},
+    {.user = "~* +@all -hset",
+     .login = "u:p@",
+     .lines = "0/12 Redis at * refuses a batch: * (docs/KEYS.md, Permissions) " REFUSED "\n"},
 };
 
 /* Goal: a refusal is one line, in the words of Redis, whatever is tried again; and what is lost by it at the end is the
@@ -390,7 +394,7 @@ TEST(a_command_that_is_forbidden_blames_no_key) {
     assert_true(test_wait(is_flushed, stage.engine, TEST_PATIENCE_MS));
     stage_close(&stage, TEST_PATIENCE_MS,
                 CONNECTED
-                "0/12 Redis at * refuses a command on the keys of a batch (docs/KEYS.md, Permissions): * " REFUSED
+                "0/12 Redis at * refuses a command on the keys of a batch: * (docs/KEYS.md, Permissions) " REFUSED
                 "\n");
     redis_server_destroy(&stage.server);
 }

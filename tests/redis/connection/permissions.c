@@ -19,7 +19,7 @@ static const struct permission permissions[] = {
     {"time", "refuses a batch: ", false},
     {"hmget", "refuses a batch: ", false},
     {"hset", "refuses a batch: ", false},
-    {"incrby", "refuses a command on the keys of a batch (docs/KEYS.md, Permissions): ", false},
+    {"incrby", "refuses a command on the keys of a batch: ", false},
     {"pexpireat", "keys stay without an expiry in Redis", true},
     {"pexpire", "keys stay without an expiry in Redis", true},
     {"ping", NULL, true},
