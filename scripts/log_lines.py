@@ -17,8 +17,9 @@ LIST = ROOT / "tests/log_lines.txt"
 # What writes a line, or gives a line the words that tell one event from another.
 WRITERS = ("twi_port_log", "log_start", "tw_log_stderr", "twi_connection_fail", "twi_connect_not_master",
            "twi_refusal_report", "twi_refusal_login", "twi_closing_note_unreported", "twi_close_election_lack",
-           "leave_instance", "leave_uncertain", "restore_all", "send_all_again", "outages_say")
+           "leave_instance", "leave_uncertain", "restore_all", "send_all_again", "outages_say", "twi_instance_lose")
 CALL = re.compile(r"\b(" + "|".join(WRITERS) + r")\s*\(")
+REASON = re.compile(r'static const char \w+\[\] = "([^"]* [^"]*)"')  # why an instance ends, if several places say so
 TEXT = re.compile(r'"((?:\\.|[^"\\\n])*)"')
 CONVERSION = re.compile(r"%[-+ #0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|z|j)?[a-zA-Z]")
 SHORTEST = 8  # characters of a text that tests can look for
@@ -44,6 +45,8 @@ def lines_of_sources() -> dict:
                 for text in texts_of(source[match.end():end]):
                     if len(text) >= SHORTEST and " " in text:
                         found.setdefault(text, set()).add(str(path.relative_to(ROOT)))
+            for text in REASON.findall(source) if path.parent.name == "turn" else ():
+                found.setdefault(text, set()).add(str(path.relative_to(ROOT)))
     return found
 
 
