@@ -14,6 +14,7 @@
 #include "sync/message/cluster.h"
 #include "sync/message/refusal.h"
 #include "sync/turn/connect.h"
+#include "sync/turn/outages.h"
 #include "sync/turn/settle.h"
 #include "sync/turn/split.h"
 #include "sync/wire/cluster_directory.h"
@@ -70,6 +71,7 @@ void twi_nodes_reply(struct twi_sync *sync, struct twi_connection *connection, c
     if (is_late && (nodes->type == TWI_NODE_ERROR || knows_masters(cluster))) return;
     if (nodes->type == TWI_NODE_ERROR) {
         twi_refusal_report(connection, "CLUSTER SLOTS", nodes);
+        if (twi_outages_is_away(connection)) connection->outage.is_logged = true; /* the outage has its line */
         refresh_failed(sync, true, now_ms);
         return;
     }
