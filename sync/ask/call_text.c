@@ -132,7 +132,7 @@ bool twi_call_says(const struct twi_answer *answer, const char *word) {
 }
 
 bool twi_call_charged_nothing(const struct twi_answer *answer) {
-    static const char *const words[] = {"DENIED", "LATE", "BAD", "STALE", "SECOND", "HELD", "GONE"};
+    static const char *const words[] = {"DENIED", "LATE", "BAD", "STALE", "SECOND", "HELD", "GONE", "MORE", "BUYER"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (twi_call_says(answer, words[i])) return true;
     return false;

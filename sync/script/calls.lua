@@ -10,7 +10,8 @@
 --          is_stale a later call of this lane came already, or one of another life of this process
 --
 -- Always true: a store that takes no writes answers nothing: if nothing else is written, reply() makes a write that
--- changes nothing, and a replica replies READONLY.
+-- changes nothing, and a replica replies READONLY. A cancel takes back all or nothing: before it changes a count, writes
+-- that change nothing show that the rest is allowed. If one is refused, the same cancel comes again.
 -- Costs: a command takes 0.4 to 0.8 us, a table or a function 0.1, each local that a function uses 0.04, and a text
 -- that becomes a number 0.1. So the usual case makes few of them, and functions use globals.
 local call, pcall, match, format = redis.call, redis.pcall, string.match, string.format
@@ -26,6 +27,11 @@ if noted then
     local last, what = match(noted, '^(%S+) (%d+)')
     if last == ARGV[2] then given = what + 0 else is_stale = true end
   end
+end
+
+if ARGV[3] == '0' then
+  call('HDEL', KEYS[1], '')              -- Redis refuses no later write of this script for want of memory
+  if given then call('HSET', KEYS[1], ARGV[1], noted) end
 end
 
 local function reply(...)

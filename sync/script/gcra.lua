@@ -17,7 +17,8 @@
 --          numbers at the end that are 0 may be missing. The last is 0 if the units were granted, -1 if they never will
 --          be
 --          OK, DENIED; BAD: the stored value is no moment; STALE
---          cancel: OK, and what had been granted. Only OK changes anything
+--          cancel: OK, and what had been granted; KEPT, and the same: the stored value is no moment. Otherwise only OK
+--          changes anything
 --
 -- Always true: nothing is rounded, for numbers up to 2^53 (9007199254740992). A moment is at most one window ahead; if
 -- it is further, Redis's clock was set back, or the limit is lower than before. If the stored moment belongs to
@@ -100,7 +101,6 @@ if taken_back > 9007199254740992 then taken_back = 0 end
 if ARGV[3] == '0' then
   given = given or 0
   local ahead, ahead_part = read(given > 0 and match(noted, ' (%S+)$') or '', window, parts)
-  note('0')
   if at and ahead and of == parts then
     local back, back_part = share(given, window, limit)
     ahead = ahead - taken_back - now
@@ -108,11 +108,13 @@ if ARGV[3] == '0' then
     if back >= 0 and back <= at - now then
       at, part = at - back, part - back_part
       if part < 0 then at, part = at - 1, part + parts end
-      keep(moment(at, part, parts), at, part)
+      local stored = moment(at, part, parts)
+      if not keep(stored, at, part) then call('SET', KEYS[2], stored) end -- which says why
       pcall('HSET', KEYS[1], '-', format('%.0f', taken_back + back + 1))
     end
   end
-  return reply('OK', given)
+  note('0')
+  return reply((at or given == 0) and 'OK' or 'KEPT', given)
 end
 
 if not at then return reply('BAD') end

@@ -1,8 +1,8 @@
 -- lock.lua -- one holder at a time, for a limited time (tw_lock(), tw_lock_extend(), tw_lock_release()).
 -- In front: calls.lua
 --
--- KEYS[1]  the calls, as in calls.lua: only those that were requested twice, or unlocked (given is 1 then); and under
---          "-" for how long the holder wants the lock: "token ms". It lives as long as the lock at least
+-- KEYS[1]  the calls, as in calls.lua: only those that were requested twice, unlocked (given is 1 then) or taken back
+--          (2); and under "-" for how long the holder wants the lock: "token ms". It lives as long as the lock at least
 -- KEYS[2]  the lock (a string): "token fence"; it expires when the lease of the lock ends
 -- KEYS[3]  the last fencing token (a string); kept a day longer than any lock
 -- ARGV     1 to 3 as in calls.lua; 4 "L" lock, "E" extend, "U" unlock; 5 token, 6 lease time in ms, 7 a fence that the
@@ -17,7 +17,7 @@
 local lock, fence_name = KEYS[2], KEYS[3]
 local verb, op, token, hold = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local DAY_MS = 86400000
-if is_stale or verb == '1' and given then return reply('STALE') end
+if is_stale or given and (verb == '1' or given == 2 and verb ~= '0') then return reply('STALE') end
 
 local holder, fence = call('GET', lock), nil
 if holder then holder, fence = match(holder, '^(%S+) (%d+)$') end
@@ -37,7 +37,7 @@ local function left()
 end
 
 if verb == '0' then
-  note('0')
+  note('2')
   if op == 'L' and holder == token then call('DEL', lock) end
   return reply('OK')
 end

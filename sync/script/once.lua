@@ -1,7 +1,8 @@
 -- once.lua -- lets exactly one caller be the first (tw_once() of a strict family), or cancels that.
 -- In front: calls.lua
 --
--- KEYS[1]  the calls of this counter, as in calls.lua: only those that were requested twice, or taken back
+-- KEYS[1]  the calls of this counter, as in calls.lua: only those that were requested twice (given is 0), cancels of a
+--          first caller that were executed (1), and calls that were taken back (2)
 -- KEYS[2]  the first caller (a string): the token of its call. It lives as long as the counter
 -- KEYS[3]  the counter: 1 from then on
 -- ARGV     1 to 3 as in calls.lua; 4 "O" once or "C" cancel, 5 token, 6 when the counter expires (absolute, ms; 0:
@@ -11,8 +12,9 @@
 --
 -- Always true: the token is written first, so a repeated request with the same token is still the first (trap L10).
 local once, name, verb, token = KEYS[2], KEYS[3], ARGV[3], ARGV[5]
-if is_stale or verb == '1' and given then return reply('STALE') end
-if verb ~= '1' then note('0') end        -- a copy of it may still come
+if ARGV[4] == 'C' and given == 1 and verb ~= '0' then return reply('OK') end
+if is_stale or given and (verb == '1' or given == 2 and verb ~= '0') then return reply('STALE') end
+if verb ~= '1' then note(verb == '0' and '2' or '0') end -- a copy of it may still come
 
 local value, count = pcall('GET', name), 0
 if value then count = type(value) == 'string' and match(value, '^%-?%d+$') and tonumber(value) end
@@ -20,8 +22,9 @@ local first = call('GET', once)
 
 if verb == '0' then
   if ARGV[4] == 'O' and first == token then
+    if count and count > 0 then call('INCRBY', name, 0) end -- or nothing is done
     call('DEL', once)
-    if count and count > 0 then pcall('INCRBY', name, -1) end
+    if count and count > 0 then call('INCRBY', name, -1) end
   end
   return reply('OK')
 end
@@ -29,9 +32,10 @@ end
 if not count then return reply('BAD') end
 
 if ARGV[4] == 'C' then
+  note('0')                              -- by then another caller may be the first, so it is done once
   call('DEL', once)
-  has_written = true
-  if count > 0 then pcall('INCRBY', name, format('%.0f', -count)) end
+  if count > 0 then call('INCRBY', name, format('%.0f', -count)) end
+  note('1')
   return reply('OK')
 end
 

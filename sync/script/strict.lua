@@ -14,7 +14,8 @@
 -- Replies  {number, status, units granted, used, ms until all is free, ms until these units are}: numbers at the end
 --          that are 0 may be missing. The last is 0 if the units were granted, -1 if they never will be
 --          OK, DENIED; LATE: the window is over here; BAD: the counter is no number; STALE
---          cancel: OK, and what was taken back. Only OK changes anything
+--          cancel: OK, and what was taken back; KEPT, and what was not: the counter is no number. Otherwise only OK
+--          changes anything
 --
 -- Always true: the grant of a call is noted before it is charged, so a repeated request finds it. A denied call changes
 -- nothing unless it is a repeated request: only then a copy of it may still come. Nothing in the log is later than now,
@@ -30,16 +31,21 @@ local count = 0                          -- false: it is no number
 if value then count = type(value) == 'string' and match(value, '^%-?%d+$') and tonumber(value) end
 
 if verb == '0' then
+  local units = given or 0
+  if units > 0 and log then
+    call('ZREM', log, '')
+    call('ZADD', log, 'XX', 0, '')
+  end
+  if units > 0 and count and count > 0 then call('INCRBY', name, format('%.0f', -math.min(units, count))) end
   note('0')
-  if not given or given == 0 then return reply('OK') end
-  if count and count > 0 then pcall('INCRBY', name, format('%.0f', -math.min(given, count))) end
+  if units == 0 then return reply('OK') end
   if log and call('ZREM', log, ARGV[1] .. ':' .. ARGV[2] .. ':' .. format('%.0f', given)) == 1 then
     for _, member in ipairs({'+', '=' .. ARGV[10]}) do
       local sum = call('ZSCORE', log, member)
       if sum then pcall('ZADD', log, format('%.0f', sum + given), member) end
     end
   end
-  return reply('OK', format('%.0f', given))
+  return reply(count and 'OK' or 'KEPT', format('%.0f', given))
 end
 
 if not count then return reply('BAD') end

@@ -84,6 +84,8 @@ static const struct row rows[] = {
     {"strict: late", twi_script_strict, "", STRICT "1 1 5 0 1 0 0 0", "LATE", false},
     {"strict: no number", twi_script_strict, "SET c x", STRICT "1 1 5 0 0 0 0 0", "BAD", false},
     {"strict: overtaken", twi_script_strict, "HSET tw:calls:c me 8|0|9", STRICT "1 1 5 0 0 0 0 0", "STALE", false},
+    {"strict: taken back, though no number", twi_script_strict, "SET c x;HSET tw:calls:c me 7|3|9",
+     STRICT "0 3 5 0 0 0 0 0", "KEPT", true},
     {"strict: never mind", twi_script_strict, "", STRICT "0 1 5 0 0 0 0 0", "OK", true},
     {"strict: another life", twi_script_strict, "HSET tw:calls:c me 7:b|1|9", "2 tw:calls:c c me 7:a 1 1 5 0 0 0 0 0",
      "STALE", false},
@@ -100,6 +102,8 @@ static const struct row rows[] = {
     {"paced: had been given", twi_script_gcra, "HSET tw:calls:b me 7|1|9|9", PACED "2 1 5 0 5 60000 0", "OK", false},
     {"paced: no moment", twi_script_gcra, "SET tw:bucket:b x", PACED "1 1 5 0 5 60000 0", "BAD", false},
     {"paced: overtaken", twi_script_gcra, "HSET tw:calls:b me 8|0|9", PACED "1 1 5 0 5 60000 0", "STALE", false},
+    {"paced: taken back, though no moment", twi_script_gcra, "SET tw:bucket:b x;HSET tw:calls:b me 7|1|9|9",
+     PACED "0 1 5 0 5 60000 0", "KEPT", true},
     {"paced: never mind", twi_script_gcra, "", PACED "0 1 5 0 5 60000 0", "OK", true},
     {"paced: another life", twi_script_gcra, "HSET tw:calls:b me 7:b|1|9|9",
      "2 tw:calls:b tw:bucket:b me 7:a 0 1 5 0 5 60000 0", "STALE", false},
@@ -110,7 +114,9 @@ static const struct row rows[] = {
     {"once: late", twi_script_once, "", ONCE "1 O token 1 0", "LATE", false},
     {"once: no number", twi_script_once, "SET o x", ONCE "1 O token 0 0", "BAD", false},
     {"once: overtaken", twi_script_once, "HSET tw:calls:o me 8|0|9", ONCE "1 O token 0 0", "STALE", false},
-    {"once: cancelled", twi_script_once, "", ONCE "1 C token 0 0", "OK", false},
+    {"once: cancelled", twi_script_once, "", ONCE "1 C token 0 0", "OK", true},
+    {"once: had been cancelled", twi_script_once, "HSET tw:calls:o me 7|1|9;SET tw:once:o you;SET o 1",
+     ONCE "2 C token 0 0", "OK", false},
     {"once: never mind", twi_script_once, "", ONCE "0 O token 0 0", "OK", true},
     {"once: another life", twi_script_once, "HSET tw:calls:o me 7:b|0|9",
      "3 tw:calls:o tw:once:o o me 7:a 2 O token 0 0", "STALE", false},
@@ -232,14 +238,21 @@ static const struct asked kinds[] = {
     {"a rate with a burst", twi_script_gcra, "2 tw:calls:x tw:bucket:x", "1 10 0 10 86400000 0", NULL},
     {"once", twi_script_once, "3 tw:calls:x tw:once:x x", "O token@ 0 0", "GET tw:once:x"},
     {"a lock", twi_script_lock, "3 tw:calls:x tw:lock:x tw:fence:x", "L token@ 60000", "GET tw:lock:x"},
+    {"a reservation", twi_script_reserve, "4 x tw:stock:x tw:due:x tw:token:@", "reserve @ 1 10 60000 '' 0 1000",
+     "GET x"},
+    {"a reservation of a buyer", twi_script_reserve, "4 x tw:stock:x tw:due:x tw:token:@",
+     "reserve @ 1 10 60000 ann@ 0 1000", "GET x"},
 };
 
-static const char *say(const struct asked *kind, const char *who, int serial, char verb) {
+static const char *say_it(const struct asked *kind, const char *who, int serial, char verb) {
     char line[512];
     snprintf(line, sizeof line, "%s %s %d %c %s", kind->keys, who, serial, verb, kind->arguments);
-    char *token = strchr(line, '@');
-    if (token != NULL) *token = (char)('0' + serial); /* each call has its own token */
-    const char *reply = ask_words("EVAL", kind->script, line);
+    for (char *token; (token = strchr(line, '@')) != NULL;) *token = (char)('0' + serial); /* of this call alone */
+    return ask_words("EVAL", kind->script, line);
+}
+
+static const char *say(const struct asked *kind, const char *who, int serial, char verb) {
+    const char *reply = say_it(kind, who, serial, verb);
     if (atoi(reply) != serial) fail_msg("%s: %s", kind->what, reply);
     return reply;
 }
@@ -271,12 +284,124 @@ TEST(cancelled_calls_are_never_charged) {
             assert_false(is_charged(kind));
             say(kind, "me", 7, '1');
             assert_false(is_charged(kind));
+            say(kind, "me", 7, '2'); /* one that was repeated */
+            assert_false(is_charged(kind));
             say(kind, "me", 8, '1');
             assert_true(is_charged(kind));
             say(kind, "me", 7, '0'); /* a late copy of that */
             assert_true(is_charged(kind));
         }
     }
+}
+
+/* The units that are there, or the text that is charged. */
+static const char *charge_of(const struct asked *kind) {
+    static char text[128];
+    if (kind->script == twi_script_gcra) return is_charged(kind) ? "charged" : "";
+    snprintf(text, sizeof text, "%s", ask_words(NULL, NULL, kind->charged));
+    return strcmp(text, "0") == 0 ? "" : text;
+}
+
+/* Goal: a cancel that Redis refuses to execute, because the user lacks one of the rights or the memory is full, takes
+ * back all or nothing, and the same cancel takes back all of it once it is executed: not less, and not twice. */
+TEST(a_cancel_that_is_refused_takes_back_all_of_it_later) {
+    static const char *const rights[] = {"incrby", "decrby",    "hset", "hdel", "set",
+                                         "del",    "pexpireat", "zrem", "zadd", "pexpire"};
+    if (!redis_server_is_at_least(6, 0)) return; /* it knows no rights */
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const struct asked *kind = &kinds[i];
+        bool is_one = kind->script == twi_script_once || kind->script == twi_script_lock ||
+                      kind->script == twi_script_gcra || kind->arguments[0] == '9';
+        for (size_t r = 0; r < sizeof rights / sizeof *rights; r++) {
+            char before[128], right[16];
+            prepare("");
+            if (!is_one) say(kind, "you", 3, '1');
+            snprintf(before, sizeof before, "%s", charge_of(kind));
+            say(kind, "me", 7, '1');
+            assert_string_not_equal(charge_of(kind), before);
+            snprintf(right, sizeof right, "-%s", rights[r]);
+            redis_server_ask(&server, "ACL", "SETUSER", "default", right, NULL);
+            for (int times = 0; times < 2; times++) (void)say_it(kind, "me", 7, '0');
+            right[0] = '+';
+            redis_server_ask(&server, "ACL", "SETUSER", "default", right, NULL);
+            for (int times = 0; times < 2; times++) {
+                say(kind, "me", 7, '0');
+                if (strcmp(charge_of(kind), before) != 0)
+                    fail_msg("%s, without %s: %s, not %s", kind->what, rights[r], charge_of(kind), before);
+            }
+        }
+    }
+}
+
+/* Goal: where memory is full, units return all the same. */
+TEST(a_cancel_needs_no_memory) {
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const struct asked *kind = &kinds[i];
+        for (int heard = 0; heard < 2; heard++) {
+            prepare("");
+            if (heard != 0) say(kind, "me", 7, '1');
+            redis_server_ask(&server, "CONFIG", "SET", "maxmemory", "1", NULL);
+            bool is_full = strstr(redis_server_ask(&server, "SET", "other", "1", NULL), "OOM") != NULL;
+            char says[128];
+            snprintf(says, sizeof says, "%s", say_it(kind, "me", 7, '0'));
+            redis_server_ask(&server, "CONFIG", "SET", "maxmemory", "0", NULL);
+            assert_true(is_full);
+            if (strcmp(line_of(says, 1), "OK") != 0) fail_msg("%s: %s", kind->what, says);
+            if (is_charged(kind)) fail_msg("%s is charged", kind->what);
+            say(kind, "me", 7, '1'); /* a late copy */
+            if (is_charged(kind)) fail_msg("%s is charged by a late copy", kind->what);
+        }
+    }
+}
+
+/* Goal: a request to reserve that was repeated and denied is over: a copy of it that comes when there is room does
+ * nothing, and the same request again is told the same. */
+TEST(a_denied_reservation_stays_denied) {
+    const struct asked of_few = {"a reservation", twi_script_reserve, "4 x tw:stock:x tw:due:x tw:token:@",
+                                 "reserve @ 1 10 60000 ann 0 1000", "GET x"};
+    prepare("SET x 10");
+    assert_string_equal(line_of(say(&of_few, "me", 7, '2'), 1), "DENIED");
+    redis_server_ask(&server, "SET", "x", "0", NULL);
+    assert_string_equal(line_of(say(&of_few, "me", 7, '2'), 1), "DENIED");
+    assert_string_equal(line_of(say(&of_few, "me", 7, '1'), 1), "DENIED");
+    assert_false(is_charged(&of_few));
+    assert_string_equal(line_of(say(&of_few, "me", 8, '1'), 1), "OK");
+    assert_string_equal(line_of(say(&of_few, "me", 9, '2'), 1), "BUYER");
+    say(&of_few, "me", 8, '0');
+    assert_string_equal(line_of(say(&of_few, "me", 9, '1'), 1), "BUYER");
+    assert_false(is_charged(&of_few));
+}
+
+/* Goal: a token that is cancelled before its reservation has come is unknown, and stays so: what comes later holds
+ * nothing. A look that leads to a confirmation leaves no mark. */
+TEST(a_reservation_that_comes_after_its_cancel_holds_nothing) {
+    const struct asked one = {"a reservation", twi_script_reserve, "4 x tw:stock:x tw:due:x tw:token:@",
+                              "reserve @ 1 10 60000 '' 0 1000", "GET x"};
+    prepare("");
+    assert_string_equal(line_of(ask_words("EVAL", twi_script_reserve, "1 tw:token:8 me 1 1 where 8 confirm"), 1),
+                        "UNKNOWN");
+    say(&one, "me", 8, '1');
+    assert_true(is_charged(&one));
+    prepare("");
+    for (int times = 0; times < 2; times++) {
+        assert_string_equal(line_of(ask_words("EVAL", twi_script_reserve, "1 tw:token:8 me 1 1 where 8 cancel"), 1),
+                            "UNKNOWN");
+        assert_string_equal(line_of(say(&one, "me", 8, '1'), 1), "LATE");
+        assert_false(is_charged(&one));
+    }
+    int64_t left_ms = atoll(redis_server_ask(&server, "PTTL", "tw:token:8", NULL));
+    assert_true(left_ms > 600000 && left_ms <= 660000);
+}
+
+/* Goal: what was sold before the cancel of its request came stays sold. */
+TEST(what_is_sold_stays_sold) {
+    const struct asked one = {"a reservation", twi_script_reserve, "4 x tw:stock:x tw:due:x tw:token:@",
+                              "reserve @ 1 10 60000 '' 0 1000", "GET x"};
+    prepare("");
+    say(&one, "me", 8, '1');
+    ask_words("EVAL", twi_script_reserve, "4 x tw:stock:x tw:due:x tw:token:8 me 9 1 confirm 8");
+    assert_string_equal(line_of(say(&one, "me", 8, '0'), 1), "SOLD");
+    assert_true(is_charged(&one));
 }
 
 /* ---- calls of dead processes ------------------------------------------------------------------------------------- */
