@@ -1489,7 +1489,8 @@ TW_API tw_status tw_lock_release(tw_family *family, tw_key key, const char *toke
  *    TW_ERR_MODE     wrong family; with Redis see A WAITING CALL
  *    TW_ERR_REDIS    Redis refused or is unreachable
  *    TW_ERR_LATE     the window is over in Redis
- *    TW_ERR_TIMEOUT  perhaps reserved. Cancel `token`; otherwise the units return automatically
+ *    TW_ERR_TIMEOUT  perhaps reserved. It is cancelled when Redis answers again, and ends after
+ *                    ttl_ms at the latest. tw_reserve_cancel() of `token` does no harm
  *    general errors */
 TW_API tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t limit,
                             uint32_t ttl_ms, tw_key buyer, char token[TW_TOKEN_SIZE],
@@ -1510,6 +1511,9 @@ TW_API tw_status tw_reserve_confirm(tw_engine *engine, const char *token);
 /** Gives the units back.
  *  Returns the same as tw_reserve_confirm(), except
  *    TW_OK        the units have returned: now, by an earlier call, or because the time was over
+ *    TW_ERR_UNKNOWN_TOKEN
+ *                 also: the reservation has not reached Redis. If it does within ten minutes, it
+ *                 reserves nothing
  *    TW_ERR_LATE  they are sold. Return sold units with tw_add() of a negative delta */
 TW_API tw_status tw_reserve_cancel(tw_engine *engine, const char *token);
 
@@ -1786,7 +1790,10 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
     X(ask_window, gauge, \
       "calls that a connection to Redis may have under way now, where that is the fewest; it " \
       "follows from how long answers take") \
-    X(ask_unsent, gauge, "calls that wait for that, and were not sent")
+    X(ask_unsent, gauge, "calls that wait for that, and were not sent") \
+    X(ask_units_kept, counter, \
+      "units of the calls of asks_forgotten that stay charged, at most: Redis could not take them " \
+      "back, or never took the request to do so")
 
 #define TW_STATS_ROOM 160 /* space for this many figures; unused ones are reserved */
 #define TW_STATS_ONE(name, kind, text) +1

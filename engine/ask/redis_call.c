@@ -42,7 +42,8 @@ void twi_redis_call_begin(struct twi_redis_call *redis_call, tw_engine *engine, 
     twi_check(script < TWI_SCRIPTS);
     redis_call->used = 0;
     forget_answer(redis_call);
-    redis_call->request = (struct twi_request){.script = script, .keys = redis_call->keys, .args = redis_call->args};
+    redis_call->request =
+        (struct twi_request){.script = script, .keys = redis_call->keys, .args = redis_call->args, .units = 1};
     redis_call->request.deadline_ms = twi_redis_call_deadline_ms(engine, timeout_ms);
 }
 

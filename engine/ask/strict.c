@@ -126,6 +126,7 @@ static void write_question(const struct twi_strict_request *request, struct twi_
         expiry_ms = twi_time_add(request->span.end_ms, twi_load_relaxed(&family->policy.retention_ms));
     twi_redis_call_begin(redis_call, family->engine, TWI_SCRIPT_STRICT, 0);
     redis_call->request.numbered = true;
+    redis_call->request.units = request->n;
     twi_redis_call_key(redis_call, family, "calls", request->key, start_ms);
     twi_redis_call_key(redis_call, family, NULL, request->key, start_ms);
     if (slides) twi_redis_call_key(redis_call, family, "log", request->key, 0); /* one log for all windows */

@@ -134,6 +134,7 @@ static void write_question(const struct twi_strict_request *request, struct twi_
     tw_family *family = request->family;
     twi_redis_call_begin(redis_call, family->engine, TWI_SCRIPT_GCRA, 0);
     redis_call->request.numbered = true;
+    redis_call->request.units = request->n;
     twi_redis_call_key(redis_call, family, "calls", request->key, 0); /* both keys are used for all windows */
     twi_redis_call_key(redis_call, family, "bucket", request->key, 0);
     twi_redis_call_number(redis_call, request->n);

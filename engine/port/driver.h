@@ -113,6 +113,7 @@ struct twi_request {
      * cancellation returns all units that the script has charged for this call, exactly once. A late copy of the
      * request then has no effect. */
     bool numbered;
+    int64_t units; /* that a numbered request may charge, at most */
     /* It ends what an earlier request has taken, so it goes before those that take. */
     bool settles;
     /* Requests the last text of the reply, which may be too long for `values`. */

@@ -7,6 +7,7 @@
  * Always true: `is_stepping` while the driver may be changing anything. */
 #include "sync/ask/dispatcher_state.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -65,11 +66,12 @@ static void free_links(struct twi_dispatcher *dispatcher) {
 void twi_dispatcher_destroy(struct twi_dispatcher *dispatcher) {
     if (dispatcher == NULL) return;
     TWI_ASK_COUNT(dispatcher, asks_forgotten, dispatcher->unsettled);
+    TWI_ASK_COUNT(dispatcher, ask_units_kept, dispatcher->unsettled_units);
     if (dispatcher->unsettled != 0)
         twi_port_log(dispatcher->rules.engine, TW_LOG_WARNING, TW_EVENT_LOST,
                      "%u calls of unknown outcome could not be taken back before the end: what Redis has charged for "
-                     "them stays charged",
-                     (unsigned)dispatcher->unsettled);
+                     "them stays charged, %" PRId64 " units at most",
+                     (unsigned)dispatcher->unsettled, dispatcher->unsettled_units);
     for (uint32_t i = 0; i < dispatcher->link_count; i++) twi_link_unmake(dispatcher->links[i]);
     free_links(dispatcher);
     twi_lanes_end(&dispatcher->lanes);

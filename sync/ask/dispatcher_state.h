@@ -35,10 +35,11 @@ struct twi_dispatcher {
     struct twi_spoilt spoilt;
     struct twi_socket_set set; /* if the host does not drive */
     bool host_drives;
-    bool has_more;       /* bytes were left in a socket */
-    uint32_t moves_seen; /* of `moves` */
-    uint32_t unsettled;  /* lanes that are UNSETTLED or CANCELLING */
-    int64_t rerouted_ms; /* in a cluster: when calls at links that are down were routed last */
+    bool has_more;           /* bytes were left in a socket */
+    uint32_t moves_seen;     /* of `moves` */
+    uint32_t unsettled;      /* lanes that are UNSETTLED or CANCELLING */
+    int64_t unsettled_units; /* that their calls may have charged */
+    int64_t rerouted_ms;     /* in a cluster: when calls at links that are down were routed last */
     struct twi_dispatcher_late late;
     struct {
         int64_t window, unsent;

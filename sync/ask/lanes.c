@@ -240,7 +240,10 @@ static void prepare(struct twi_lanes *lanes, struct twi_lane *lane, const struct
     twi_check(request->answered != NULL && identity->number != 0);
     twi_call_write(&lane->text, request, identity->who, identity->number, identity->nonce);
     lane->state = TWI_LANE_QUEUED;
-    lane->tries = (struct twi_lane_tries){.numbered = request->numbered, .settles = request->settles, .is_new = true};
+    lane->tries = (struct twi_lane_tries){.numbered = request->numbered,
+                                          .units = request->numbered ? request->units : 0,
+                                          .settles = request->settles,
+                                          .is_new = true};
     lane->detour = (struct twi_detour){0};
     lane->link = NULL;
     uint64_t number = identity->number << INDEX_BITS | lane->index;

@@ -49,6 +49,7 @@ struct twi_lane_tries {
     bool asking;                 /* it is or was sent after ASKING */
     bool asked;                  /* ASKING was answered */
     bool numbered;               /* a cancel must be sent, because units may have been charged for nobody */
+    int64_t units;               /* so many, at most */
     bool settles;                /* it ends what another call has taken */
     bool unknown;                /* its caller was answered UNKNOWN */
     bool is_new;                 /* nobody tried to send it */

@@ -57,6 +57,7 @@ static void note_unsettled(struct twi_dispatcher *dispatcher, struct twi_lane *l
     lane->state = state;
     if (was) return;
     dispatcher->unsettled++;
+    dispatcher->unsettled_units += lane->tries.units;
     twi_check(dispatcher->unsettled <= dispatcher->lanes.most);
     TWI_ASK_COUNT(dispatcher, ask_unsettled, 1);
 }
@@ -66,9 +67,18 @@ static void settle(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
     twi_check(lane->state != TWI_LANE_FREE && twi_load_relaxed(&lane->heard) == 0);
     bool was = lane->state == TWI_LANE_UNSETTLED || lane->state == TWI_LANE_CANCELLING;
     if (was) dispatcher->unsettled--;
+    if (was) dispatcher->unsettled_units -= lane->tries.units;
     if (was) TWI_ASK_COUNT(dispatcher, ask_unsettled, -1);
     if (lane->tries.unknown && lane->tries.numbered) TWI_ASK_COUNT(dispatcher, asks_settled, 1);
     twi_lanes_release(&dispatcher->lanes, lane);
+}
+
+/* The charge cannot be taken back. */
+static void note_kept(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t units) {
+    twi_check(lane->state == TWI_LANE_CANCELLING && units >= 0);
+    TWI_ASK_COUNT(dispatcher, asks_forgotten, 1);
+    TWI_ASK_COUNT(dispatcher, ask_units_kept, units);
+    lane->tries.unknown = false;
 }
 
 /* No thread waits any more, and no reply is due. The lane is in no list. */
@@ -219,9 +229,11 @@ static void hear_answer(struct twi_dispatcher *dispatcher, struct twi_lane *lane
         note_spoilt(dispatcher, lane, "its value decides nothing", now_ms);
     if (takes_new_name(dispatcher, lane, now_ms)) return;
     if (lane->state == TWI_LANE_CANCELLING) {
-        bool is_lost = twi_call_says(answer, "STALE"); /* another life of this process has hidden it */
-        TWI_ASK_COUNT(dispatcher, asks_forgotten, is_lost);
-        lane->tries.unknown = lane->tries.unknown && !is_lost;
+        bool is_hidden = twi_call_says(answer, "STALE"); /* by another life of this process */
+        if (is_hidden || twi_call_says(answer, "BAD"))
+            note_kept(dispatcher, lane, lane->tries.units);
+        else if (twi_call_says(answer, "KEPT"))
+            note_kept(dispatcher, lane, answer->value_count > 1 ? answer->values[1].number : lane->tries.units);
         settle(dispatcher, lane);
         return;
     }
@@ -260,6 +272,7 @@ static void hear_spoilt(struct twi_dispatcher *dispatcher, struct twi_lane *lane
                         int64_t now_ms) {
     TWI_ASK_COUNT(dispatcher, ask_refused, 1);
     note_spoilt(dispatcher, lane, twi_reply_said(error), now_ms);
+    if (lane->state == TWI_LANE_CANCELLING) note_kept(dispatcher, lane, lane->tries.units);
     dispatcher->answer.value_count = 0;
     struct twi_lane_caller caller = claim(dispatcher, lane);
     if (lane->state == TWI_LANE_SENT && lane->tries.perhaps)

@@ -291,6 +291,28 @@ TEST(a_call_of_unknown_outcome_is_settled) {
     }
 }
 
+static bool has_forgotten(void *ctx) {
+    struct strict *strict = ctx;
+    (void)tw_acquire(strict->family, tw_str("other"), 0, 1, NULL);
+    return test_stat_of(strict->engine, asks_forgotten) != 0;
+}
+
+/* Goal: units that cannot be taken back, because somebody has written no number into the counter, are counted. */
+TEST(units_that_cannot_be_taken_back_are_counted) {
+    struct strict strict;
+    strict_begin(&strict, STRICT_IN_VAIN_MS, TW_OUTAGE_FAIL_CLOSED);
+    (void)strict_take(strict.family, "k", 1, 1000, TW_OK);
+    strict_order(&strict, PROXY_LOSE_REPLY, 20);
+    (void)strict_take(strict.family, "k", 10, 1000, TW_DENIED);
+    redis_server_ask(&strict.server, "SET", "s:k", "a word", NULL);
+    strict_order(&strict, PROXY_PASS, 1);
+    assert_true(test_wait(has_forgotten, &strict, TEST_PATIENCE_MS));
+    assert_i64_equal(test_stat_of(strict.engine, asks_forgotten), 1);
+    assert_i64_equal(test_stat_of(strict.engine, ask_units_kept), 10);
+    assert_i64_equal(test_stat_of(strict.engine, asks_settled), 0);
+    strict_end(&strict);
+}
+
 /* Goal: whatever the network does to any number of calls, in the end Redis has exactly what was admitted: nothing
  * twice, nothing that was denied. If the policy denies, it never has more than the limit (trap L11). */
 TEST(what_was_admitted_is_what_is_charged) {

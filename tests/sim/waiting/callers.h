@@ -59,6 +59,7 @@ static inline bool ask(struct call *call, int key, int64_t time_ms) {
                                   .arg_count = 2,
                                   .deadline_ms = world.now_ms + time_ms,
                                   .numbered = true,
+                                  .units = 1,
                                   .answered = hear,
                                   .ctx = call};
     enum twi_request_outcome why;

@@ -404,6 +404,7 @@ TEST(a_charge_that_another_life_has_hidden_is_forgotten) {
     assert_int_equal(owed(), 0);
     assert_i64_equal(world.counts[0], 2);
     assert_i64_equal(test_stat_of(world.engine, asks_forgotten), 1);
+    assert_i64_equal(test_stat_of(world.engine, ask_units_kept), 1);
     assert_i64_equal(test_stat_of(world.engine, asks_settled), 0);
     world_end();
 }
