@@ -1,7 +1,8 @@
 /* reserve_redis.c -- reservations that Redis keeps, with one request per reservation (reserve.lua). Confirm and cancel
  * send two requests. The first finds the counter, the second acts on all of its keys.
- * Always true: the id in the token is chosen at random before the first request. So a repeated request, after a lost
- * reply or by the caller, meets the same reservation (reserve.lua). This file makes no decision. */
+ * Always true: the id in the token is chosen at random before the first request. So a repeated request, and the cancel of
+ * a request whose caller has gone or whose time is over, meet the same reservation (reserve.lua). This file makes no
+ * decision. */
 #include "engine/reserve/reserve_redis.h"
 
 #include "engine/ask/redis_call.h"
@@ -107,15 +108,21 @@ static bool ask_take(struct twi_operation *operation) {
     struct twi_redis_call redis_call;
     char token_name[TWI_REDIS_CALL_NAME_MAX];
     twi_redis_call_begin(&redis_call, operation->engine, TWI_SCRIPT_RESERVE, 0);
+    redis_call.request.numbered = true;
+    redis_call.request.units = taking->request.n;
     write_order(&taking->request, &taking->token, taking->start_ms, taking->expiry_ms, token_name, &redis_call);
     return twi_redis_call_send(&redis_call, operation);
 }
 
-/* One request clears a portion of the expired reservations; several may be needed. */
+/* One request clears a portion of the expired reservations; several may be needed. Each has an id of its own, because
+ * a copy of the last one may still come. */
 static bool read_take(struct twi_operation *operation, struct twi_answer *answer) {
+    struct taking *taking = (struct taking *)operation;
     (void)answer;
-    return twi_result_is(&operation->result, "MORE") &&
-           twi_clock_mono_ms(&operation->engine->clock) < operation->deadline_ms && ask_take(operation);
+    if (!twi_result_is(&operation->result, "MORE")) return false;
+    if (twi_clock_mono_ms(&operation->engine->clock) >= operation->deadline_ms) return false;
+    make_token(&taking->request, taking->start_ms, &taking->token);
+    return ask_take(operation);
 }
 
 static tw_status read_result(const struct taking *taking, tw_verdict *verdict) {
@@ -223,6 +230,7 @@ static bool ask_where(struct twi_operation *operation) {
     redis_call.request.wants_long = true;
     twi_redis_call_text(&redis_call, "where");
     twi_redis_call_text(&redis_call, settling->token.id);
+    twi_redis_call_text(&redis_call, settling->what);
     return twi_redis_call_send(&redis_call, operation);
 }
 
@@ -293,13 +301,12 @@ static struct settling *make_settling(tw_engine *engine, const struct twi_token 
     return settling;
 }
 
-/* Called when the caller has gone. The units that Redis may have set aside return now, and not only when their time has
- * ended. */
+/* Called when the caller has gone. The units that Redis has set aside return now, and not only when their time has
+ * ended. If the request is not answered, the lane does that. */
 static void undo_take(struct twi_operation *operation) {
     const struct taking *taking = (const struct taking *)operation;
-    const struct twi_result *result = &operation->result;
     tw_status status;
-    if (result->outcome != TWI_REQUEST_UNKNOWN && !twi_result_is(result, "OK")) return;
+    if (!twi_result_is(&operation->result, "OK")) return;
     struct settling *settling = make_settling(operation->engine, &taking->token, "cancel", NULL, &status);
     if (settling != NULL) (void)twi_call_send_off(&settling->operation);
 }

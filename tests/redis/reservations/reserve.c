@@ -315,6 +315,45 @@ TEST(lost_answers_neither_double_nor_lose) {
     proxy_stop(proxy);
 }
 
+static bool late_copy_came(void *ctx) {
+    return proxy_look(ctx).late != 0;
+}
+
+/* Goal: a reservation that timed out, and reaches Redis after its cancel found an unknown token, holds nothing: neither
+ * if its caller cancels the token, nor if the caller leaves that to the engine. Method: each copy of the request stays
+ * on the way, on a connection that has ended for the engine, until a later request was answered. */
+TEST(a_reservation_that_comes_after_its_cancel_holds_nothing) {
+    for (int cancels = 0; cancels < 2; cancels++) {
+        struct proxy *proxy = proxy_start(&server, test_seed());
+        char token[TW_TOKEN_SIZE], other[TW_TOKEN_SIZE];
+        tw_options options;
+        tw_engine *engine;
+        quick_options(&options, proxy_url(proxy));
+        options.redis_timeout_ms = 1000;
+        redis_server_ask(&server, "FLUSHALL", NULL);
+        assert_status(test_open(&options, &engine), TW_OK);
+        tw_family *sale = family_of(engine, "sale", TW_WINDOW_FOREVER, 0);
+        proxy_only(proxy, "tw:token:");
+        assert_status(reserve(sale, "warm", 1, 10, 600000, other), TW_OK);
+        proxy_order(proxy, &(struct proxy_order){.fault = PROXY_HOLD, .times = 1000});
+        assert_status(reserve(sale, "x", 3, 10, 600000, token), TW_ERR_TIMEOUT);
+        proxy_order(proxy, &(struct proxy_order){.fault = PROXY_PASS});
+        tw_status status = cancels != 0 ? until_known(tw_reserve_cancel, engine, token) : TW_OK;
+        assert_true(status == TW_OK || status == TW_ERR_UNKNOWN_TOKEN);
+        while (!late_copy_came(proxy)) {
+            (void)reserve(sale, "another", 1, 1000000, 600000, other);
+            test_sleep_ms(1);
+        }
+        await_redis("sale:x", 0, TEST_PATIENCE_MS);
+        assert_string_equal(redis_server_ask(&server, "ZCARD", "tw:due:sale:x", NULL), "0");
+        status = until_known(tw_reserve_confirm, engine, token);
+        assert_true(status == TW_ERR_LATE || status == TW_ERR_UNKNOWN_TOKEN);
+        assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
+        assert_i64_equal(redis_server_get(&server, "sale:x"), 0);
+        proxy_stop(proxy);
+    }
+}
+
 /* ---- processes that are killed ---- */
 
 #define LIVES 12
