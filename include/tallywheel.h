@@ -2027,13 +2027,11 @@ static inline void tw_request_init(tw_request *request) {
 }
 
 /** Cancels a call. `done` will not be called, and the request belongs to you at once. What Redis
- *  did for the call is undone as well: units and reservations return, and the lock or the slot is
- *  free.
- *  The units of a TW_SHAPE_GCRA family return only if Redis has not answered yet. A release, a
- *  confirmation or an extension that was sent stays.
- *  After tw_stop() units return within the time of tw_close(). If no request can be sent any more
- *  (after tw_stop(), or while Redis is unreachable), a lock, a slot or a reservation that Redis has
- *  given ends when its time is over, and the mark of tw_once_async() stays.
+ *  did for the call is undone as well: units and reservations return, the lock or the slot is free,
+ *  and the next caller of tw_once() is the first. Until Redis answers, it is asked again for that,
+ *  also after tw_stop(), within the time of tw_close(). What is not undone by then is counted
+ *  (tw_stats.ask_units_kept). If the call reaches Redis later, it does nothing.
+ *  A release, a confirmation or an extension that was sent stays.
  *  Threads: any.
  *  Returns:
  *    TW_OK       cancelled, or the request was idle

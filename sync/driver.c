@@ -361,6 +361,11 @@ static bool driver_ask_forget(struct twi_sync *sync, uint64_t number) {
     return sync->dispatcher && twi_dispatcher_forget(sync->dispatcher, number);
 }
 
+static void driver_ask_end(struct twi_sync *sync, uint64_t number, bool undo) {
+    twi_check(sync->dispatcher != NULL);
+    twi_dispatcher_end(sync->dispatcher, number, undo);
+}
+
 static void driver_ask_step(struct twi_sync *sync) {
     if (sync->dispatcher) twi_dispatcher_step(sync->dispatcher);
 }
@@ -414,6 +419,7 @@ const struct twi_driver *twi_driver_find(void) {
         .search = twi_search_run,
         .ask = driver_ask,
         .ask_forget = driver_ask_forget,
+        .ask_end = driver_ask_end,
         .ask_step = driver_ask_step,
         .ask_fd = driver_ask_fd,
         .ask_wake_ms = driver_ask_wake_ms,

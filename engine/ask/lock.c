@@ -85,23 +85,7 @@ static struct asking *make(tw_family *family, const struct twi_operation_kind *k
     return asking;
 }
 
-/* The caller has gone. The lock is released. If no reply came, the lane does that. */
-static void undo_lock(struct twi_operation *operation) {
-    const struct asking *asking = (const struct asking *)operation;
-    tw_status status;
-    if (!twi_result_is(&operation->result, "OK")) return;
-    struct asking *release = make(operation->family, &token_kind, NULL, &status);
-    if (release == NULL) return;
-    release->what = "U";
-    release->ttl_ms = 1;
-    release->token = asking->token;
-    if (twi_operation_keep(&release->operation, asking->key, &release->key))
-        (void)twi_call_send_off(&release->operation);
-    else
-        twi_operation_give(&release->operation);
-}
-
-static const struct twi_operation_kind lock_kind = {.send = ask, .finish = finish_lock, .undo = undo_lock};
+static const struct twi_operation_kind lock_kind = {.send = ask, .finish = finish_lock};
 
 /* ---- the calls ---- */
 

@@ -169,23 +169,7 @@ static struct asking *make(tw_family *family, const struct twi_operation_kind *k
     return asking;
 }
 
-/* The caller has gone. If it was the first, the next one is. For a request that is not answered, the lane does that. */
-static void undo_once(struct twi_operation *operation) {
-    const struct asking *asking = (const struct asking *)operation;
-    tw_status status;
-    if (!twi_result_is(&operation->result, "FIRST")) return;
-    struct asking *cancel = make(operation->family, &cancel_kind, asking->key, NULL, &status);
-    if (cancel == NULL) return;
-    cancel->span = asking->span;
-    twi_check(cancel->cancels && !asking->cancels);
-    if (twi_operation_keep(&cancel->operation, asking->key, &cancel->key))
-        (void)twi_call_send_off(&cancel->operation);
-    else
-        twi_operation_give(&cancel->operation);
-}
-
-static const struct twi_operation_kind once_kind = {
-    .send = ask, .finish = finish_once, .undo = undo_once, .may_be_unsent = true};
+static const struct twi_operation_kind once_kind = {.send = ask, .finish = finish_once, .may_be_unsent = true};
 
 /* A thread waits for the answer. `first` is NULL for a cancel. */
 static tw_status decide(tw_family *family, const struct twi_operation_kind *kind, tw_key key, bool *first) {

@@ -158,18 +158,6 @@ static tw_status conclude(const struct twi_strict_request *request, const struct
     return fill_answered(request, result, verdict);
 }
 
-/* Called when the caller has gone. Units that Redis gave are taken back. If a request is not answered, the lane takes
- * the charged units back. */
-static void undo(struct twi_operation *operation) {
-    const struct twi_strict_request *request = twi_strict_request_of(operation);
-    int64_t taken = twi_result_is(&operation->result, "OK") ? twi_result_number(&operation->result, 1) : 0;
-    tw_verdict verdict;
-    fill_undecided(request, &verdict);
-    if (taken <= 0) return;
-    (void)fill_answered(request, &operation->result, &verdict);
-    (void)twi_undo_count(request->family, request->key, taken, request->limit, verdict.window_start_ms);
-}
-
 static void complete(struct twi_strict_request *request) {
     tw_family *family = request->family;
     request->span = twi_calendar_span(&family->rule, request->now_ms);
@@ -177,7 +165,7 @@ static void complete(struct twi_strict_request *request) {
 }
 
 static const struct twi_strict_kind kind = {
-    .operation = {.send = twi_strict_send, .finish = twi_strict_finish, .undo = undo, .may_be_unsent = true},
+    .operation = {.send = twi_strict_send, .finish = twi_strict_finish, .may_be_unsent = true},
     .complete = complete,
     .write = write_question,
     .fill_undecided = fill_undecided,

@@ -10,8 +10,7 @@
  * greater. If two engines admitted calls in the same outage, the greater of both is known afterwards, and not the sum.
  * During that window the engine adopts no value from Redis. A value that came from this engine would come back later
  * each time, by the time that the messages need.
- * A request of unknown outcome is cancelled before its lane is used again (sync/ask/). Units that Redis gave to a
- * caller who no longer waits stay taken, because a moment cannot be moved back.
+ * A request of unknown outcome, and one whose caller has gone, is cancelled before its lane is used again (sync/ask/).
  * Always true: the family is not synced. Its cells are words of gcra.c, and only this file sends these words to
  * Redis. The verdict is filled, whatever the result. */
 #include "engine/ask/strict.h"

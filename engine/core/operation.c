@@ -2,6 +2,7 @@
 #include "engine/core/operation.h"
 
 #include "engine/base/lock.h"
+#include "engine/core/driving.h"
 #include "engine/core/family.h"
 
 #include <stdlib.h>
@@ -102,11 +103,20 @@ void twi_operation_part(struct twi_operation *operation) {
     operation->engine->here->calls->under_way -= operation->is_counted;
 }
 
-void twi_operation_own_request(tw_request *request, void (*done)(tw_request *request), void *ctx) {
+void twi_operation_own_request(tw_request *request, void (*done)(tw_request *request), struct twi_operation *ctx) {
     tw_request_init(request);
     request->done = done;
     request->ctx = ctx;
     request->own[OWN_UNCOUNTED] = 1;
+}
+
+void twi_operation_pass_on(struct twi_operation *operation, const tw_request *try) {
+    if (try->own[OWN_UNCOUNTED] == 0 || !operation->result.is_kept || try->status != TW_OK) return;
+    struct twi_operation *heir = try->ctx;
+    twi_check(!heir->result.is_kept && heir != operation);
+    twi_store_relaxed(&heir->number, twi_load_relaxed(&operation->number));
+    heir->result.is_kept = true;
+    operation->result.is_kept = false;
 }
 
 /* ---- memory ---- */
@@ -193,8 +203,18 @@ bool twi_operation_keep(struct twi_operation *operation, tw_key key, tw_key *kep
     return true;
 }
 
+/* Returns true if what the answered request has charged was kept for this. */
+static bool end_kept(struct twi_operation *operation, bool undo) {
+    if (!operation->result.is_kept) return false;
+    tw_engine *engine = operation->engine;
+    operation->result.is_kept = false;
+    engine->here->remote.driver->ask_end(twi_driving_sync(engine), twi_load_relaxed(&operation->number), undo);
+    return true;
+}
+
 void twi_operation_give(struct twi_operation *operation) {
     twi_check(operation->engine != NULL && operation->kind != NULL);
+    (void)end_kept(operation, false);
     struct twi_calls *calls = operation->engine->here->calls;
     twi_check(operation->list == NULL && operation->call == NULL);
     if (operation->kind->drop != NULL) operation->kind->drop(operation);
@@ -215,7 +235,7 @@ void twi_operation_give_up(struct twi_operation *operation) {
     struct twi_thread *self = twi_thread_here();
     bool was_in_hook = self != NULL && self->in_hook;
     if (self != NULL) self->in_hook = true;
-    if (operation->kind->undo != NULL) operation->kind->undo(operation);
+    if (!end_kept(operation, true) && operation->kind->undo != NULL) operation->kind->undo(operation);
     if (self != NULL) self->in_hook = was_in_hook;
     twi_operation_give(operation);
 }
@@ -224,7 +244,7 @@ void twi_operation_give_up(struct twi_operation *operation) {
 
 void twi_result_read(struct twi_result *result, const struct twi_answer *answer) {
     twi_check(answer->value_count <= TWI_SCRIPT_VALUES_MAX);
-    *result = (struct twi_result){.outcome = answer->outcome, .is_crowd = answer->is_crowd};
+    *result = (struct twi_result){.outcome = answer->outcome, .is_crowd = answer->is_crowd, .is_kept = answer->is_kept};
     if (answer->outcome != TWI_REQUEST_DONE) return;
     result->count = (uint32_t)answer->value_count;
     for (uint32_t i = 0; i < answer->value_count; i++) {

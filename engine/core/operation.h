@@ -34,7 +34,7 @@ struct twi_operations {
 /* The result of a request, apart from its long text. */
 struct twi_result {
     enum twi_request_outcome outcome;
-    bool is_crowd;                          /* as in struct twi_answer */
+    bool is_crowd, is_kept;                 /* as in struct twi_answer */
     uint32_t count;                         /* values */
     uint32_t are_numbers;                   /* bit i is set if value i is a number */
     char word[16];                          /* the first value */
@@ -58,8 +58,8 @@ struct twi_operation_kind {
     /* Called by the delivering thread when the operation has ended. It fills the results of the call, and returns its
      * status. Never waits. */
     tw_status (*finish)(struct twi_operation *operation, tw_request *call);
-    /* Called when its caller has gone. It takes back the changes that were made for the caller. If result.outcome is
-     * UNKNOWN, sync/ does that for numbered requests. NULL means that there is no change to take back. */
+    /* Called when its caller has gone. It takes back the changes that were made for the caller. What a numbered request
+     * has charged, sync/ takes back, answered or not. NULL means that there is no other change. */
     void (*undo)(struct twi_operation *operation);
     /* Frees memory that it has allocated; or NULL. */
     void (*drop)(struct twi_operation *operation);
@@ -164,7 +164,9 @@ void twi_operation_give(struct twi_operation *operation);
 void twi_operation_give_up(struct twi_operation *operation);
 
 /* A request of the library's own, for tries of an operation that is counted. These are not. */
-void twi_operation_own_request(tw_request *request, void (*done)(tw_request *request), void *ctx);
+void twi_operation_own_request(tw_request *request, void (*done)(tw_request *request), struct twi_operation *ctx);
+/* A try of the library's own has its result. What it was given can be taken back from the operation that has tried. */
+void twi_operation_pass_on(struct twi_operation *operation, const tw_request *try);
 
 /* Returns the operation in this process with such a request under way, or NULL. Called under the lock. */
 struct twi_operation *twi_operation_of(const tw_request *call);

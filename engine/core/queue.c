@@ -107,6 +107,7 @@ static bool deliver(tw_engine *engine, struct twi_operation *operation, struct r
     run->self->in_hook = true; /* a visitor is called as `done` is */
     call->status = operation->kind->finish(operation, call);
     run->self->in_hook = was_in_hook;
+    twi_operation_pass_on(operation, call);
     twi_operation_give(operation);
     int64_t took_ms = twi_host_done(engine, call);
     if (took_ms < 0 || run->self->process != process) return false;

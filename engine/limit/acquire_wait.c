@@ -120,7 +120,7 @@ static enum twi_look look(struct twi_operation *operation) {
 /* `done` of a try that waited for Redis. */
 static void try_done(tw_request *try) {
     twi_check(try->status != TW_STARTED);
-    struct waiting *waiting = try->ctx;
+    struct waiting *waiting = try->ctx; /* its first field */
     waiting->status = try->status;
     waiting->verdict = try->verdict;
     if (plan(waiting) == TWI_LOOK_WAITS)
@@ -138,7 +138,7 @@ static tw_status finish(struct twi_operation *operation, tw_request *call) {
     return waiting->status < 0 ? twi_refuse(waiting->status, NULL) : waiting->status;
 }
 
-/* Called when the caller no longer waits. Units that were admitted meanwhile are returned. */
+/* Called when the caller no longer waits. Units that were admitted here meanwhile are returned. */
 static void undo(struct twi_operation *operation) {
     const struct waiting *waiting = (const struct waiting *)operation;
     bool took = waiting->status == TW_OK && waiting->n != 0 && waiting->verdict.allowed != 0 &&
@@ -203,7 +203,7 @@ tw_status tw_acquire_wait_async(tw_request *request, tw_family *family, tw_key k
     waiting->verdict = request->verdict;
     waiting->verdict.allowed = 0; /* of a strict limit: no try has been made */
     waiting->operation.wait.look_ms = INT64_MIN;
-    if (waiting->tries != NULL) twi_operation_own_request(waiting->tries, try_done, waiting);
+    if (waiting->tries != NULL) twi_operation_own_request(waiting->tries, try_done, &waiting->operation);
     twi_waiter_add(&waiting->operation, look);
     return TW_STARTED;
 }

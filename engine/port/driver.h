@@ -88,6 +88,7 @@ struct twi_script_value {
 struct twi_answer {
     enum twi_request_outcome outcome;
     bool is_crowd; /* UNKNOWN: Redis answers others, so this is no outage either */
+    bool is_kept;  /* DONE: what it charged can still be taken back. ask_end() follows, exactly once */
     struct twi_script_value values[TWI_SCRIPT_VALUES_MAX]; /* the values, without the number of the call */
     size_t value_count;
     char *long_text; /* not terminated; NULL means that there is none. answered() may keep the text. Then it sets
@@ -114,6 +115,7 @@ struct twi_request {
      * request then has no effect. */
     bool numbered;
     int64_t units; /* that a numbered request may charge, at most */
+    bool keeps;    /* its caller may go after the answer, and before it has it */
     /* It ends what an earlier request has taken, so it goes before those that take. */
     bool settles;
     /* Requests the last text of the reply, which may be too long for `values`. */
@@ -174,6 +176,9 @@ struct twi_driver {
      * units that the request has charged are returned. Returns false if answered() was called or is being called now by
      * the driving thread, or if no request has this number. Any thread, also inside answered(). Never waits. */
     bool (*ask_forget)(struct twi_sync *sync, uint64_t number);
+    /* The caller of a request whose answer was kept has the answer. `undo`: it has gone, and what was charged returns as
+     * after ask_forget(). Any thread. Never waits. */
+    void (*ask_end)(struct twi_sync *sync, uint64_t number, bool undo);
     /* Makes one bounded round. It takes, receives, answers and expires requests, and sends cancellations and
      * requests. Never waits. Only the driving thread calls it. */
     void (*ask_step)(struct twi_sync *sync);

@@ -4,7 +4,8 @@
  *   tw_hold     request ──OK──▶ entered in the book       Redis away: on_outage decides. What it admits is entered as
  *                 └──DENIED──▶ denied                     not sent yet, and is sent when Redis is back.
  *   tw_hold_release  taken out of the book ──▶ request; without a reply the hold ends by itself, not being re-sent
- * Always true: a hold keeps one name from its first request on, so a repeated request meets the same hold. */
+ * Always true: a hold keeps one name from its first request on, so a repeated request and its cancel meet the same hold. A
+ * hold that is admitted without Redis has a name of its own, because the request is cancelled. */
 #include "engine/reserve/hold_redis.h"
 
 #include "engine/ask/redis_call.h"
@@ -36,8 +37,7 @@ static void fill_verdict(const tw_family *family, tw_verdict *verdict, int64_t l
     if (!admitted) twi_verdict_deny(verdict, limit < 1 ? TW_CAUSE_NEVER : TW_CAUSE_LIMIT, retry_ms);
 }
 
-/* Redis could not be asked, or did not reply. Redis may have admitted this hold nevertheless. If it is admitted here,
- * it is re-sent under the same name. If it is denied here, it is never sent again. */
+/* Redis could not be asked, or did not reply. If Redis has admitted this hold nevertheless, sync/ takes that back. */
 static bool admits_without(const tw_family *family, uint32_t policy, int64_t limit, int64_t held) {
     uint32_t live = twi_live_engines(family->engine);
     int64_t share = live > 1 ? limit / live : limit;
@@ -53,9 +53,11 @@ static tw_status refuse_full(void) {
     return twi_refuse(TW_ERR_FULL, "memory: there is no room to remember another hold");
 }
 
-static tw_status hold_without(tw_family *family, tw_key key, int64_t limit, const char *member,
-                              enum twi_request_outcome outcome, tw_verdict *verdict) {
+static tw_status hold_without(tw_family *family, tw_key key, int64_t limit, enum twi_request_outcome outcome,
+                              tw_verdict *verdict) {
+    char member[TWI_HOLD_MEMBER_MAX];
     twi_check(outcome != TWI_REQUEST_DONE);
+    twi_hold_book_name(family->engine, member);
     uint32_t policy = twi_redis_call_policy(family, key, outcome);
     int64_t held = twi_hold_book_count(family, key);
     bool admitted = admits_without(family, policy, limit, held);
@@ -127,15 +129,19 @@ static bool ask_take(struct twi_operation *operation) {
     const struct taking *taking = (const struct taking *)operation;
     struct twi_redis_call redis_call;
     request_about(operation->family, taking->key, "hold", taking->limit, taking->member, &redis_call);
+    redis_call.request.numbered = true;
     return twi_redis_call_send(&redis_call, operation);
 }
 
-/* MORE means that all members were dead and were removed; the repeated request finds no dead ones. */
+/* MORE means that all members were dead and were removed; the next request finds no dead ones. It has another name,
+ * because a copy of the last one may still come. */
 static bool read_take(struct twi_operation *operation, struct twi_answer *answer) {
     twi_check(answer->outcome == operation->result.outcome);
     (void)answer;
-    return twi_result_is(&operation->result, "MORE") &&
-           twi_clock_mono_ms(&operation->engine->clock) < operation->deadline_ms && ask_take(operation);
+    if (!twi_result_is(&operation->result, "MORE")) return false;
+    if (twi_clock_mono_ms(&operation->engine->clock) >= operation->deadline_ms) return false;
+    twi_hold_book_name(operation->engine, ((struct taking *)operation)->member);
+    return ask_take(operation);
 }
 
 static bool is_refused(tw_family *family, enum twi_request_outcome outcome) {
@@ -152,8 +158,7 @@ static tw_status read_result(const struct taking *taking, tw_verdict *verdict) {
         if (why == TWI_REQUEST_BUSY) verdict->cause = TW_CAUSE_BUSY; /* also of a call whose outcome is unknown */
         return twi_redis_call_refuse(engine, result->outcome);
     }
-    if (result->outcome != TWI_REQUEST_DONE)
-        return hold_without(family, taking->key, taking->limit, taking->member, why, verdict);
+    if (result->outcome != TWI_REQUEST_DONE) return hold_without(family, taking->key, taking->limit, why, verdict);
     bool admitted = twi_result_is(result, "OK");
     twi_redis_call_answered(family);
     if (!admitted && !twi_result_is(result, "DENIED")) return twi_redis_call_refuse(engine, result->outcome);
@@ -174,14 +179,8 @@ static tw_status finish_take(struct twi_operation *operation, tw_request *call) 
     return conclude_take((const struct taking *)operation, &call->verdict);
 }
 
-/* The caller has gone. */
-static void undo_take(struct twi_operation *operation) {
-    if (operation->result.outcome == TWI_REQUEST_UNKNOWN || twi_result_is(&operation->result, "OK"))
-        let_go((const struct taking *)operation);
-}
-
 static const struct twi_operation_kind take_kind = {
-    .send = ask_take, .reply = read_take, .finish = finish_take, .undo = undo_take, .may_be_unsent = true};
+    .send = ask_take, .reply = read_take, .finish = finish_take, .may_be_unsent = true};
 
 /* If it returns NULL, *status is the reason. */
 static struct taking *make_take(tw_family *family, tw_key key, int64_t limit, tw_request *call, tw_status *status) {

@@ -150,10 +150,7 @@ static tw_status finish_take(struct twi_operation *operation, tw_request *call) 
     return status;
 }
 
-static void undo_take(struct twi_operation *operation);
-
-static const struct twi_operation_kind take_kind = {
-    .send = ask_take, .reply = read_take, .finish = finish_take, .undo = undo_take};
+static const struct twi_operation_kind take_kind = {.send = ask_take, .reply = read_take, .finish = finish_take};
 
 /* If it returns NULL, *status is the reason. */
 static struct taking *make_take(const struct twi_reserve_request *request, tw_request *call, tw_status *status) {
@@ -299,16 +296,6 @@ static struct settling *make_settling(tw_engine *engine, const struct twi_token 
     settling->what = what;
     settling->is_found = false;
     return settling;
-}
-
-/* Called when the caller has gone. The units that Redis has set aside return now, and not only when their time has
- * ended. If the request is not answered, the lane does that. */
-static void undo_take(struct twi_operation *operation) {
-    const struct taking *taking = (const struct taking *)operation;
-    tw_status status;
-    if (!twi_result_is(&operation->result, "OK")) return;
-    struct settling *settling = make_settling(operation->engine, &taking->token, "cancel", NULL, &status);
-    if (settling != NULL) (void)twi_call_send_off(&settling->operation);
 }
 
 static tw_status settle(tw_engine *engine, const struct twi_token *token, const char *what) {

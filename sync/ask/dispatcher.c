@@ -138,6 +138,15 @@ bool twi_dispatcher_forget(struct twi_dispatcher *dispatcher, uint64_t number) {
     return true;
 }
 
+void twi_dispatcher_end(struct twi_dispatcher *dispatcher, uint64_t number, bool undo) {
+    struct twi_lane *lane = twi_lanes_of(&dispatcher->lanes, number);
+    twi_check(lane != NULL && lane->state == TWI_LANE_KEPT && lane->caller.number == number);
+    if (!undo)
+        twi_lanes_release(&dispatcher->lanes, lane);
+    else if (twi_lanes_submit(&dispatcher->lanes, lane))
+        wake(dispatcher);
+}
+
 void twi_dispatcher_stop(struct twi_dispatcher *dispatcher) {
     twi_lanes_stop(&dispatcher->lanes);
     twi_store_relaxed(&dispatcher->stopped, true); /* the ring causes a step, which sees it */
@@ -204,7 +213,12 @@ static bool take_arrived(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     bool is_any = arrived.first != NULL;
     for (struct twi_lane *lane; (lane = arrived.first) != NULL;) {
         twi_lane_list_remove(&arrived, lane);
-        twi_check(lane->state == TWI_LANE_QUEUED && lane->tries.is_new && lane->link == NULL);
+        twi_check(lane->link == NULL);
+        if (lane->state == TWI_LANE_KEPT) {
+            twi_verdict_undo(dispatcher, lane, now_ms);
+            continue;
+        }
+        twi_check(lane->state == TWI_LANE_QUEUED && lane->tries.is_new);
         lane->caller.deadline_ms -= dispatcher->late.before_ms;
         twi_lanes_time(&dispatcher->lanes, lane);
         if (!twi_way_find(dispatcher, lane, now_ms))

@@ -40,6 +40,7 @@ void twi_dispatcher_abandon(struct twi_dispatcher *dispatcher);
 uint64_t twi_dispatcher_ask(struct twi_dispatcher *dispatcher, const struct twi_request *request,
                             enum twi_request_outcome *why);
 bool twi_dispatcher_forget(struct twi_dispatcher *dispatcher, uint64_t number);
+void twi_dispatcher_end(struct twi_dispatcher *dispatcher, uint64_t number, bool undo);
 void twi_dispatcher_step(struct twi_dispatcher *dispatcher);
 int twi_dispatcher_fd(const struct twi_dispatcher *dispatcher);
 int64_t twi_dispatcher_wake_ms(const struct twi_dispatcher *dispatcher);

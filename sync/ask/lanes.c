@@ -242,6 +242,7 @@ static void prepare(struct twi_lanes *lanes, struct twi_lane *lane, const struct
     lane->state = TWI_LANE_QUEUED;
     lane->tries = (struct twi_lane_tries){.numbered = request->numbered,
                                           .units = request->numbered ? request->units : 0,
+                                          .keeps = request->keeps,
                                           .settles = request->settles,
                                           .is_new = true};
     lane->detour = (struct twi_detour){0};
@@ -284,7 +285,8 @@ struct twi_lane *twi_lanes_take(struct twi_lanes *lanes, const struct twi_reques
 }
 
 bool twi_lanes_submit(struct twi_lanes *lanes, struct twi_lane *lane) {
-    twi_check(lane->state == TWI_LANE_QUEUED && lane->link == NULL && !lane->text.body.failed);
+    twi_check(lane->state == TWI_LANE_QUEUED || lane->state == TWI_LANE_KEPT);
+    twi_check(lane->link == NULL && !lane->text.body.failed);
     twi_lock(&lanes->lock);
     bool was_empty = lanes->arrived.first == NULL;
     twi_lane_list_add(&lanes->arrived, lane);
@@ -292,12 +294,17 @@ bool twi_lanes_submit(struct twi_lanes *lanes, struct twi_lane *lane) {
     return was_empty;
 }
 
-bool twi_lanes_forget(struct twi_lanes *lanes, uint64_t number) {
+struct twi_lane *twi_lanes_of(struct twi_lanes *lanes, uint64_t number) {
     uint32_t index = (uint32_t)(number & ((1u << INDEX_BITS) - 1));
-    if (number == 0) return false;
+    if (number == 0) return NULL;
     twi_lock(&lanes->lock);
     struct twi_lane *lane = index < lanes->made ? &lanes->slabs[index / TWI_LANES_SLAB][index % TWI_LANES_SLAB] : NULL;
     twi_unlock(&lanes->lock);
+    return lane;
+}
+
+bool twi_lanes_forget(struct twi_lanes *lanes, uint64_t number) {
+    struct twi_lane *lane = twi_lanes_of(lanes, number);
     return lane != NULL && twi_cas_acqrel(&lane->heard, &number, 0); /* AN7, pairs with AN8 */
 }
 

@@ -1,6 +1,8 @@
 /* lanes.h -- the name and number under which Redis keeps a call. Each call under way has a lane with a separate name.
  *
  *   FREE --ask()--> QUEUED --> SENT --answered--> FREE
+ *                               |--answered, but the caller may still go--> KEPT --the caller has it--> FREE
+ *                               |                                             '--the caller has gone--> CANCELLING
  *                               '--no thread waits any more--> UNSETTLED --late reply, nothing charged--> FREE
  *                                                             '--> CANCELLING --answered--> FREE
  * A call goes out under its lane's name "<16 digits>:<lane>" and a number; the scripts keep the last number of each
@@ -9,7 +11,8 @@
  * Always true: a lane is not free while its call may have charged units that no caller received. The next call under
  * its name would hide that charge from the cancel. Memory is allocated at the first call, and freed only at the end.
  * Who may touch what: a free lane and the lists here are under the lock; a lane that ask() fills is the caller's; from
- * its submission on it is the driver's, except for `heard`, with which the answer and ask_forget() meet. */
+ * its submission on it is the driver's, except for `heard`, with which the answer and ask_forget() meet. A lane that is
+ * KEPT is its caller's, from the answer on, until the caller frees it or submits it again. */
 #ifndef TWI_SYNC_ASK_LANES_H
 #define TWI_SYNC_ASK_LANES_H
 
@@ -24,7 +27,14 @@
 #define TWI_LANES_MAX 65536u
 #define TWI_LANES_SLAB 64u
 
-enum twi_lane_state { TWI_LANE_FREE, TWI_LANE_QUEUED, TWI_LANE_SENT, TWI_LANE_UNSETTLED, TWI_LANE_CANCELLING };
+enum twi_lane_state {
+    TWI_LANE_FREE,
+    TWI_LANE_QUEUED,
+    TWI_LANE_SENT,
+    TWI_LANE_KEPT,
+    TWI_LANE_UNSETTLED,
+    TWI_LANE_CANCELLING
+};
 
 struct twi_lane;
 struct twi_lane_waiter; /* a caller that waits for one (lanes.c) */
@@ -50,6 +60,7 @@ struct twi_lane_tries {
     bool asked;                  /* ASKING was answered */
     bool numbered;               /* a cancel must be sent, because units may have been charged for nobody */
     int64_t units;               /* so many, at most */
+    bool keeps;                  /* after an answer, too, until its caller has it */
     bool settles;                /* it ends what another call has taken */
     bool unknown;                /* its caller was answered UNKNOWN */
     bool is_new;                 /* nobody tried to send it */
@@ -119,6 +130,8 @@ struct twi_lane *twi_lanes_take(struct twi_lanes *lanes, const struct twi_reques
 /* Gives it to the driver. From here on the caller does not touch it. Returns true if the driver has to be woken. */
 bool twi_lanes_submit(struct twi_lanes *lanes, struct twi_lane *lane);
 bool twi_lanes_forget(struct twi_lanes *lanes, uint64_t number);
+/* Returns the lane that has or had the call with this number; or NULL. */
+struct twi_lane *twi_lanes_of(struct twi_lanes *lanes, uint64_t number);
 /* From now on no caller gets a lane. Callers that wait for one wake up. */
 void twi_lanes_stop(struct twi_lanes *lanes);
 

@@ -28,6 +28,7 @@ static void tell(struct twi_dispatcher *dispatcher, const struct twi_lane_caller
     struct twi_answer *answer = &dispatcher->answer;
     if (outcome != TWI_REQUEST_DONE) answer->value_count = 0;
     if (outcome != TWI_REQUEST_UNKNOWN) answer->is_crowd = false;
+    twi_check(!answer->is_kept || outcome == TWI_REQUEST_DONE);
     twi_check(answer->value_count <= TWI_SCRIPT_VALUES_MAX);
     answer->outcome = outcome;
     if (caller->answered != NULL) {
@@ -37,7 +38,7 @@ static void tell(struct twi_dispatcher *dispatcher, const struct twi_lane_caller
     }
     free(answer->long_text);
     answer->long_text = NULL;
-    answer->is_crowd = false;
+    answer->is_crowd = answer->is_kept = false;
 }
 
 /* The lane is in no list. */
@@ -99,6 +100,11 @@ static void leave_open(struct twi_dispatcher *dispatcher, struct twi_lane *lane,
     TWI_ASK_COUNT(dispatcher, asks_unknown, lane->tries.unknown);
     take_back(dispatcher, lane, now_ms);
     tell(dispatcher, &caller, TWI_REQUEST_UNKNOWN);
+}
+
+void twi_verdict_undo(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
+    twi_check(lane->state == TWI_LANE_KEPT && lane->tries.keeps);
+    take_back(dispatcher, lane, now_ms);
 }
 
 /* ---- without a reply --------------------------------------------------------------------------------------------- */
@@ -241,6 +247,8 @@ static void hear_answer(struct twi_dispatcher *dispatcher, struct twi_lane *lane
     bool is_owed = caller.answered == NULL && lane->tries.numbered && !twi_call_charged_nothing(answer);
     if (is_owed)
         take_back(dispatcher, lane, now_ms);
+    else if ((answer->is_kept = lane->tries.keeps && caller.answered != NULL && !twi_call_charged_nothing(answer)))
+        lane->state = TWI_LANE_KEPT;
     else
         settle(dispatcher, lane);
     tell(dispatcher, &caller, TWI_REQUEST_DONE);

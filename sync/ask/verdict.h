@@ -2,7 +2,7 @@
  *
  *   the caller is answered once, unless it has forgotten the call. Then, of a numbered call that may have charged
  *   something which nobody took. The cancel goes out, again and again until it is answered; otherwise the lane is free
- * Always true: a lane is free before its caller is answered, so the caller's next call finds one. */
+ * Always true: a lane is free or kept before its caller is answered, and free before that caller begins another call. */
 #ifndef TWI_SYNC_ASK_VERDICT_H
 #define TWI_SYNC_ASK_VERDICT_H
 
@@ -23,6 +23,8 @@ void twi_verdict_away(struct twi_dispatcher *dispatcher, struct twi_lane *lane);
 bool twi_verdict_lost(struct twi_dispatcher *dispatcher, struct twi_lane *lane, bool is_out);
 /* The login was refused. So is whoever waits there. Cancels continue waiting. */
 void twi_verdict_refuse_all(struct twi_dispatcher *dispatcher, struct twi_lane_list *waiting);
+/* The caller of a call that was kept has gone. The lane is in no list. */
+void twi_verdict_undo(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms);
 /* No thread waits for a call that was not sent at all. */
 bool twi_verdict_is_needless(const struct twi_lane *lane);
 /* The call need not be sent. Its lane, which is in no list, becomes free. */

@@ -1,14 +1,16 @@
 -- hold.lua -- concurrency slots: at most so many calls in flight under one key. Sent by engine/reserve/hold_redis.c and
 -- sync/message/presence.c.
 --
--- KEYS     the calls in flight (sorted sets): "instance:number" -> ms of TIME at which it counts as dead. One key; of
---          state any number
+-- KEYS     the calls in flight (sorted sets): "instance:number" -> ms of TIME at which it counts as dead; below 0: a mark.
+--          This call was cancelled, or denied when it was repeated, at that ms, and is denied if it comes again within
+--          eleven minutes. One key; of state any number
 -- ARGV     1 to 3 as in sync/ask/call_text.h; 4 what: hold, release, state; 5 lifetime in ms; 6 limit (of hold); 7.. a
 --          member for each of KEYS
 -- Replies  {ARGV[2], status, how many are in flight under the last of KEYS}
 --          hold      OK      in flight, or was already under this name: repeating it changes nothing;  DENIED
 --                    MORE    nothing was decided, but all members were dead: send it again
 --          release   OK      not in flight (any more); the number includes dead members that are not removed yet
+--          cancel of hold (ARGV[3] is "0"): OK: not in flight, and never will be
 --          state     OK      all are in flight, also those that counted as dead; or the error of a key that is no
 --                            sorted set, once those of all other keys are in flight
 --
@@ -18,6 +20,7 @@
 -- the last access to it: in a cluster, a slot that is being moved refuses a missing key in the middle of a script.
 local call = redis.call
 local what, life, limit = ARGV[4], ARGV[5], tonumber(ARGV[6])
+local MARK_MS = 660000                   -- as long as the notes in calls.lua
 
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -36,11 +39,27 @@ local function set_back(holds)           -- Redis's clock was ahead: the lifetim
 end
 
 local function clear_dead(holds)         -- returns how many were removed
-  return call('ZREMRANGEBYSCORE', holds, '-inf', now)
+  return call('ZREMRANGEBYSCORE', holds, 0, now)
+end
+
+-- It is not in flight any more, and a request to hold that comes from now on is denied.
+local function mark(holds, member)
+  call('ZREM', holds, '')                -- Redis refuses no later write of this script for want of memory
+  call('ZADD', holds, -now, member)
+  call('PEXPIRE', holds, MARK_MS)
+  redis.pcall('ZREMRANGEBYSCORE', holds, '(' .. MARK_MS - now, '(0')
+end
+
+local function size(holds)               -- without marks
+  return call('ZCARD', holds) - #redis.pcall('ZRANGEBYSCORE', holds, '-inf', '(0')
 end
 
 local function hold(holds, member)
-  local count, score = call('ZCARD', holds), call('ZSCORE', holds, member)
+  local count, score = size(holds), call('ZSCORE', holds, member)
+  if score and tonumber(score) < 0 then
+    call('ZREM', holds, '')
+    return 'DENIED', count
+  end
   if count < limit or score and tonumber(score) > now then
     enter(holds, member)
     return 'OK', count + (score and 0 or 1) - clear_dead(holds)
@@ -54,7 +73,7 @@ local function hold(holds, member)
 end
 
 local function release(holds, member)
-  local count = call('ZCARD', holds)
+  local count = size(holds)
   return 'OK', count - call('ZREM', holds, member)
 end
 
@@ -68,12 +87,16 @@ local function state()
   end
   if failed then return failed end
   clear_dead(KEYS[1])
-  return 'OK', call('ZCARD', KEYS[#KEYS])
+  return 'OK', size(KEYS[#KEYS])
 end
 
 local status, count
-if what == 'hold' then
+if what == 'hold' and ARGV[3] == '0' then
+  mark(KEYS[1], ARGV[7])
+  status, count = 'OK', size(KEYS[1])
+elseif what == 'hold' then
   status, count = hold(KEYS[1], ARGV[7])
+  if status ~= 'OK' and ARGV[3] == '2' then mark(KEYS[1], ARGV[7]) end
 elseif what == 'release' then
   status, count = release(KEYS[1], ARGV[7])
 else

@@ -23,7 +23,7 @@ struct later_request {
     void (*answered)(void *ctx, struct twi_answer *answer);
     void *ctx;
     bool is_answered; /* the next step tells */
-    bool wants_long;
+    bool wants_long, keeps;
     struct twi_answer answer;
 };
 
@@ -43,7 +43,8 @@ static struct {
     bool is_away, is_busy;
     _Atomic bool answers_all; /* each step answers OK to all, one unit taken */
     _Atomic uint64_t forgotten, asked;
-    uint64_t ticket; /* up to which tickets are done */
+    _Atomic int64_t kept, undone; /* answers that can still be taken back; those that were */
+    uint64_t ticket;              /* up to which tickets are done */
     uint64_t tickets;
     int64_t total; /* what each key is acknowledged with */
     bool has_total;
@@ -88,6 +89,7 @@ static void later_free(struct twi_sync *sync) {
 }
 static void later_destroy(struct twi_sync *sync) {
     assert_int_equal(sync->count, 0); /* each was answered, or forgotten */
+    assert_i64_equal(later.kept, 0);  /* each has its answer, or was undone */
     later_free(sync);
 }
 
@@ -111,6 +113,7 @@ static uint64_t later_ask(struct twi_sync *sync, const struct twi_request *reque
     made->answered = request->answered;
     made->ctx = request->ctx;
     made->wants_long = request->wants_long;
+    made->keeps = request->keeps;
     for (size_t i = 0; i < request->arg_count && i < 10; i++)
         snprintf(made->args[i], sizeof made->args[i], "%.*s", (int)request->args[i].size,
                  (const char *)request->args[i].data);
@@ -135,6 +138,13 @@ static bool later_forget(struct twi_sync *sync, uint64_t number) {
     pthread_mutex_unlock(&sync->lock);
     if (found) twi_add_relaxed(&later.forgotten, 1);
     return found;
+}
+
+static void later_end(struct twi_sync *sync, uint64_t number, bool undo) {
+    (void)sync;
+    assert_true(number != 0);
+    assert_true(twi_sub_relaxed(&later.kept, 1) > 0);
+    if (undo) twi_add_relaxed(&later.undone, 1);
 }
 
 static void later_value(struct twi_answer *answer, const char *text) {
@@ -175,6 +185,11 @@ static void later_step(struct twi_sync *sync) {
         }
         pthread_mutex_unlock(&sync->lock);
         if (told.number == 0) return;
+        bool has_charged =
+            told.answer.outcome == TWI_REQUEST_DONE &&
+            (strcmp(told.answer.values[0].text, "OK") == 0 || strcmp(told.answer.values[0].text, "FIRST") == 0);
+        told.answer.is_kept = told.keeps && has_charged;
+        twi_add_relaxed(&later.kept, told.answer.is_kept);
         told.answered(told.ctx, &told.answer);
         free(told.answer.long_text);
     }
@@ -217,6 +232,7 @@ const struct twi_driver *twi_driver_find(void) {
                                              .abandon = later_abandon,
                                              .ask = later_ask,
                                              .ask_forget = later_forget,
+                                             .ask_end = later_end,
                                              .ask_step = later_step,
                                              .ask_fd = later_ask_fd,
                                              .ask_wake_ms = later_ask_wake_ms,

@@ -238,6 +238,7 @@ static const struct asked kinds[] = {
     {"a rate with a burst", twi_script_gcra, "2 tw:calls:x tw:bucket:x", "1 10 0 10 86400000 0", NULL},
     {"once", twi_script_once, "3 tw:calls:x tw:once:x x", "O token@ 0 0", "GET tw:once:x"},
     {"a lock", twi_script_lock, "3 tw:calls:x tw:lock:x tw:fence:x", "L token@ 60000", "GET tw:lock:x"},
+    {"a slot", twi_script_hold, "1 x", "hold 15000 9 me:@", "ZRANGEBYSCORE x 0 +inf"},
     {"a reservation", twi_script_reserve, "4 x tw:stock:x tw:due:x tw:token:@", "reserve @ 1 10 60000 '' 0 1000",
      "GET x"},
     {"a reservation of a buyer", twi_script_reserve, "4 x tw:stock:x tw:due:x tw:token:@",

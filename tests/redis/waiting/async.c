@@ -178,6 +178,87 @@ TEST(a_cancel_after_the_stop_gives_units_back) {
     redis_server_destroy(&server);
 }
 
+static tw_status start_kind(int kind, tw_request *request, tw_family *const *families, tw_key key) {
+    switch (kind) {
+    case 0: return tw_acquire_async(request, families[0], key, 3, 10);
+    case 1: return tw_acquire_async(request, families[1], key, 3, 10);
+    case 2: return tw_acquire_async(request, families[2], key, 3, 10);
+    case 3: return tw_acquire_wait_async(request, families[2], key, 3, 10);
+    case 4: return tw_once_async(request, families[0], key);
+    case 5: return tw_lock_async(request, families[0], key, 600000);
+    case 6: return tw_hold_async(request, families[0], key, 1);
+    default: return tw_reserve_async(request, families[0], key, 3, 10, 600000, tw_str("ann"));
+    }
+}
+#define KINDS 8
+
+/* Whether all of it can be had again. */
+static bool is_free(int kind, tw_family *const *families, tw_key key) {
+    static struct told told;
+    prepare(&told);
+    told.request.timeout_ms = 20000;
+    tw_family *paced = families[2];
+    if (kind == 2 || kind == 3) return answer_of(&told, tw_acquire_async(&told.request, paced, key, 10, 10)) == TW_OK;
+    if (kind == 1) return answer_of(&told, tw_acquire_async(&told.request, families[1], key, 10, 10)) == TW_OK;
+    if (kind == 4)
+        return answer_of(&told, tw_once_async(&told.request, families[0], key)) == TW_OK && told.request.first;
+    if (kind == 5 || kind == 6) return answer_of(&told, start_kind(kind, &told.request, families, key)) == TW_OK;
+    return answer_of(&told, tw_acquire_async(&told.request, families[0], key, 10, 10)) == TW_OK;
+}
+
+/* Goal: whatever Redis gave to a call of any kind returns if its caller goes after the answer, and before it has it; also
+ * where Redis is away when the caller goes. Method: the answers wait in a queue that nobody runs; Redis stops meanwhile,
+ * for longer than a request may take. */
+TEST(what_is_cancelled_after_its_answer_is_undone) {
+    static struct told calls[KINDS];
+    static const char *const names[KINDS] = {"fixed", "sliding", "paced", "waits", "once", "lock", "slot", "stock"};
+    for (int stops = 0; stops < 2; stops++) {
+        tw_options options;
+        tw_family *families[3];
+        tw_queue *queue;
+        redis_server_start(&server, NULL);
+        quick_options(&options, server.url);
+        options.threads = TW_HOST_DRIVEN;
+        options.redis_timeout_ms = stops != 0 ? 300 : STRICT_LONG_MS;
+        assert_status(test_open(&options, &engine), TW_OK);
+        for (int i = 0; i < 3; i++) {
+            static const char *const family_names[] = {"s", "l", "g"};
+            tw_family_options family = strict_options(family_names[i]);
+            family.on_outage = TW_OUTAGE_FAIL_CLOSED;
+            family.limit_shape = i == 0 ? TW_SHAPE_FIXED : i == 1 ? TW_SHAPE_SLIDING : TW_SHAPE_GCRA;
+            if (i != 0) family.window = TW_WINDOW_ALIGNED, family.window_ms = LONG_WINDOW_MS;
+            if (i == 2) family.burst = 10;
+            families[i] = strict_family(engine, &family);
+        }
+        assert_status(tw_queue_open(engine, &queue), TW_OK);
+        for (int kind = 0; kind < KINDS; kind++) {
+            prepare(&calls[kind]);
+            calls[kind].request.queue = queue;
+            calls[kind].request.timeout_ms = 60000;
+            assert_status(start_kind(kind, &calls[kind].request, families, tw_str(names[kind])), TW_STARTED);
+        }
+        for (int i = 0; i < 10 || test_stat_of(engine, ask_active) != 0; i++) turn();
+        if (stops != 0) redis_server_pause(&server);
+        for (int kind = 0; kind < KINDS; kind++) {
+            assert_status(tw_request_cancel(&calls[kind].request), TW_OK);
+            memset(&calls[kind].request, 0x5a, sizeof calls[kind].request);
+        }
+        for (int64_t end_ms = test_mono_ms() + 1000; stops != 0 && test_mono_ms() < end_ms;) turn();
+        if (stops != 0) redis_server_resume(&server);
+        turn();
+        while (test_stat_of(engine, ask_unsettled) != 0) turn();
+        assert_i64_equal(test_stat_of(engine, asks_forgotten), 0);
+        assert_int_equal(tw_queue_run(queue, 10), 0);
+        for (int kind = 0; kind < KINDS; kind++) {
+            bool is = false;
+            for (int tries = 0; tries < 100 && !is; tries++) is = is_free(kind, families, tw_str(names[kind]));
+            if (!is) fail_msg("%s is not free", names[kind]);
+        }
+        assert_status(tw_queue_close(queue), TW_OK);
+        close_async();
+    }
+}
+
 /* ---- an engine with threads of its own --------------------------------------------------------------------------- */
 
 static void count_one(tw_request *request) {

@@ -16,11 +16,14 @@
 
 struct call {
     uint64_t number; /* 0: it is over */
+    uint64_t kept;   /* the number of a call that was answered, and whose caller may still go */
+    bool may_go;
     int64_t began_ms, deadline_ms, late_ms;
     int64_t again_ms; /* the caller may come again */
 };
 
 static int64_t begun, answered, forgotten, admitted, unknown, unsent, refused, busy, waited_ms, limit = LIMIT;
+static int64_t undone;    /* calls that were admitted, and whose callers went before they had the answer */
 static int64_t by_outage; /* of `unknown` and `unsent`: what on_outage decides */
 
 static inline const struct twi_driver *driver(void) {
@@ -29,11 +32,15 @@ static inline const struct twi_driver *driver(void) {
 
 static inline void hear(void *ctx, struct twi_answer *answer) {
     struct call *call = ctx;
-    assert_true(call->number != 0);
+    uint64_t number = call->number;
+    assert_true(number != 0);
     call->number = 0;
     answered++;
     waited_ms += world.now_ms - call->began_ms;
-    admitted += answer->outcome == TWI_REQUEST_DONE && strcmp(answer->values[0].text, "OK") == 0;
+    bool is_admitted = answer->outcome == TWI_REQUEST_DONE && strcmp(answer->values[0].text, "OK") == 0;
+    assert_int_equal(answer->is_kept, call->may_go && is_admitted);
+    if (answer->is_kept) call->kept = number;
+    admitted += is_admitted;
     unknown += answer->outcome == TWI_REQUEST_UNKNOWN;
     unsent += answer->outcome == TWI_REQUEST_UNSENT;
     refused += answer->outcome == TWI_REQUEST_REFUSED;
@@ -60,6 +67,7 @@ static inline bool ask(struct call *call, int key, int64_t time_ms) {
                                   .deadline_ms = world.now_ms + time_ms,
                                   .numbered = true,
                                   .units = 1,
+                                  .keeps = call->may_go,
                                   .answered = hear,
                                   .ctx = call};
     enum twi_request_outcome why;
@@ -81,6 +89,14 @@ static inline void forget(struct call *call) {
     forgotten++;
 }
 
+/* The caller of a call that was answered has its answer, or has gone. */
+static inline void end_kept(struct call *call, bool undo) {
+    driver()->ask_end(world.engine->here->remote.sync, call->kept, undo);
+    call->kept = 0;
+    undone += undo;
+    admitted -= undo;
+}
+
 static inline uint32_t owed(void) {
     return driver()->ask_owed(world.engine->here->remote.sync);
 }
@@ -95,7 +111,7 @@ static inline void world_begin_at(const char *url, uint64_t seed) {
     tw_options options;
     for (int i = 0; i < CONNECTIONS; i++) free(world.connections[i].there.bytes), free(world.connections[i].back.bytes);
     memset(&world, 0, sizeof world);
-    begun = answered = forgotten = admitted = unknown = unsent = refused = busy = by_outage = waited_ms = 0;
+    begun = answered = forgotten = admitted = unknown = unsent = refused = busy = by_outage = waited_ms = undone = 0;
     limit = LIMIT;
     test_prng_seed(&world.prng, seed);
     fake_clock_init(&world.clock, INT64_C(1700002800000));
@@ -121,7 +137,7 @@ static inline void world_end(void) {
 
 /* The link is up, and the server knows the script. */
 static inline void warm_up(void) {
-    struct call call;
+    struct call call = {0};
     assert_true(ask(&call, 0, 1000));
     for (int i = 0; i < 20; i++) turn(), world_run(2);
     assert_i64_equal(call.number, 0);

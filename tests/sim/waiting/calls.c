@@ -59,6 +59,8 @@ static void make_a_fault(void) {
 static void call_some(void) {
     for (uint32_t n = (uint32_t)test_prng_below(&world.prng, 20); n > 0; n--) {
         struct call *call = &calls[test_prng_below(&world.prng, CALLS)];
+        if (call->kept != 0) end_kept(call, test_prng_chance(&world.prng, 1, 3));
+        if (call->number == 0) call->may_go = test_prng_chance(&world.prng, 1, 2);
         if (call->number == 0)
             (void)ask(call, (int)test_prng_below(&world.prng, KEYS), test_prng_between(&world.prng, 1, 300));
         else if (test_prng_chance(&world.prng, 1, 10))
@@ -81,6 +83,8 @@ static void play(uint64_t seed) {
     world.way_ms = 1;
     world.bytes_per_s = 0;
     for (int i = 0; i < 1000 && owed() != 0; i++) {
+        for (int k = 0; k < CALLS; k++)
+            if (calls[k].kept != 0) end_kept(&calls[k], k % 2 == 0);
         world_run(10);
         turn();
     }
@@ -101,18 +105,18 @@ static void play(uint64_t seed) {
 TEST(what_is_charged_is_what_was_admitted) {
     uint64_t seeds[64];
     size_t count = test_seeds("calls", test_is_slow() ? 10 : 60, seeds, 64);
-    int64_t all[6] = {0};
+    int64_t all[7] = {0};
     for (size_t i = 0; i < count; i++) {
         test_seed_begins("calls", seeds[i]);
         play(seeds[i]);
         test_seed_ends();
         all[0] += begun, all[1] += admitted, all[2] += unknown, all[3] += unsent, all[4] += refused,
-            all[5] += forgotten;
+            all[5] += forgotten, all[6] += undone;
     }
     print_message("# %" PRId64 " begun, %" PRId64 " admitted, %" PRId64 " unknown, %" PRId64 " unsent, %" PRId64
-                  " refused, %" PRId64 " forgotten\n",
-                  all[0], all[1], all[2], all[3], all[4], all[5]);
-    assert_true(all[1] > 0 && all[2] > 0 && all[3] > 0 && all[4] > 0 && all[5] > 0);
+                  " refused, %" PRId64 " forgotten, %" PRId64 " undone\n",
+                  all[0], all[1], all[2], all[3], all[4], all[5], all[6]);
+    assert_true(all[1] > 0 && all[2] > 0 && all[3] > 0 && all[4] > 0 && all[5] > 0 && all[6] > 0);
 }
 
 /* What malloc() has given away; 0 where a sanitizer has its place, or another library. */
@@ -137,7 +141,7 @@ static void assert_admitted_once(const struct call *call) {
 /* Goal: a deadline that passes while the reply lies in the socket, for the host was busy, is not passed (trap 6 of
  * calls that answer later): what is there is read first. */
 TEST(a_reply_that_is_there_is_in_time) {
-    struct call call;
+    struct call call = {0};
     world_begin(1);
     warm_up();
     assert_true(ask(&call, 0, 50));
@@ -152,7 +156,7 @@ TEST(a_reply_that_is_there_is_in_time) {
 
 /* Goal: a call that was begun just before the host was busy is sent all the same: that time does not count. */
 TEST(lateness_does_not_count) {
-    struct call call;
+    struct call call = {0};
     world_begin(2);
     warm_up();
     assert_true(ask(&call, 0, 50));
@@ -200,7 +204,7 @@ TEST(a_late_denial_owes_nothing) {
 
 /* Goal: a caller whose time is short ends no link and opens no breaker. */
 TEST(a_short_caller_harms_nobody) {
-    struct call call;
+    struct call call = {0};
     world_begin(5);
     warm_up();
     world.way_ms = 30; /* a round trip of 60 ms; the link may be silent for 100 */
@@ -245,7 +249,7 @@ TEST(silence_ends_the_link) {
 /* Goal: a reply that is lost without a word is asked for again once the link was silent for redis_timeout_ms, by a call
  * that has more time than that; it is charged once. */
 TEST(a_lost_reply_is_asked_for_again) {
-    struct call call;
+    struct call call = {0};
     world_begin(12);
     warm_up();
     world.lose_of_1000 = 1000;
@@ -261,7 +265,7 @@ TEST(a_lost_reply_is_asked_for_again) {
 
 /* Goal: a try without a reply is counted once, also if the call's time ends later, while it waits to go out again. */
 TEST(a_try_without_a_reply_is_counted_once) {
-    struct call call;
+    struct call call = {0};
     world_begin(15);
     warm_up();
     world.paused_until_ms = world.now_ms + 1000;
@@ -279,7 +283,7 @@ TEST(a_try_without_a_reply_is_counted_once) {
 
 /* Goal: a call whose time ends before it could be sent is counted as one without a reply in time. */
 TEST(a_call_that_could_not_be_sent_in_time_is_counted) {
-    struct call call;
+    struct call call = {0};
     world_begin(16);
     world.is_away = true;
     assert_true(ask(&call, 0, 20));
@@ -294,7 +298,7 @@ TEST(a_call_that_could_not_be_sent_in_time_is_counted) {
  * may be the first. */
 TEST(a_sentinel_that_names_a_dead_server_is_passed_over) {
     for (uint64_t seed = 17; seed < 25; seed++) {
-        struct call call;
+        struct call call = {0};
         world_begin_at("redis+sentinel://s1,s2/shop", seed);
         assert_true(ask(&call, 0, 80));
         turns(80);
@@ -345,7 +349,7 @@ TEST(lanes_need_little_memory) {
 /* Goal: calls that are forgotten before there is a link leave their lanes to others at once. */
 TEST(forgotten_calls_leave_their_lanes) {
     static struct call many[1024];
-    struct call more;
+    struct call more = {0};
     world_begin(13);
     world.is_away = true;
     for (int i = 0; i < 1024; i++) assert_true(ask(&many[i], 0, 1000));
@@ -362,6 +366,31 @@ TEST(forgotten_calls_leave_their_lanes) {
     world_end();
 }
 
+/* Goal: a call whose caller goes after the answer, and before it has it, is taken back until the server answers, also if
+ * another call has begun meanwhile; one whose caller has the answer stays, and its lane is free. */
+TEST(a_call_is_undone_after_its_answer) {
+    for (int round = 0; round < 2; round++) {
+        struct call call = {.may_go = true}, other = {0};
+        world_begin(18);
+        warm_up();
+        assert_true(ask(&call, 0, 100));
+        turns(20);
+        assert_true(call.kept != 0);
+        assert_int_equal(owed(), 1);
+        assert_true(ask(&other, 0, 100));
+        turns(20);
+        assert_i64_equal(world.counts[0], 3);
+        world.paused_until_ms = world.now_ms + 3 * TIMEOUT_MS; /* the first cancel is lost with its connection */
+        end_kept(&call, round == 0);
+        assert_i64_equal(test_stat_of(world.engine, ask_unsettled), 0); /* the driver does not know of it yet */
+        turns(4000);
+        assert_int_equal(owed(), 0);
+        assert_i64_equal(world.counts[0], round == 0 ? 2 : 3);
+        assert_i64_equal(test_stat_of(world.engine, asks_forgotten), 0);
+        world_end();
+    }
+}
+
 /* Another life of this process makes its next call. The first call of this life is warm_up()'s. */
 static void another_life_calls(void) {
     char *serial = world.notes[0].serial;
@@ -371,7 +400,7 @@ static void another_life_calls(void) {
 
 /* Goal: two lives of one process have the same names and numbers; the later one takes a new name, and is charged. */
 TEST(another_life_is_not_taken_for_this_one) {
-    struct call call;
+    struct call call = {0};
     world_begin(8);
     warm_up();
     struct note twin = world.notes[0]; /* another life makes its next call first */
@@ -390,7 +419,7 @@ TEST(another_life_is_not_taken_for_this_one) {
 /* Goal: a charge that another life of this process has hidden cannot be undone, and is counted as forgotten. Method:
  * the other life makes its call after the charge, and before the late answer, which has to be taken back, is here. */
 TEST(a_charge_that_another_life_has_hidden_is_forgotten) {
-    struct call call;
+    struct call call = {0};
     world_begin(14);
     warm_up();
     world.way_ms = 30;
@@ -412,7 +441,7 @@ TEST(a_charge_that_another_life_has_hidden_is_forgotten) {
 /* Goal: a call that goes out again says so: then its denial is noted, and a copy of it that was left behind on the
  * connection before charges nothing when there is room. */
 TEST(a_copy_that_was_left_behind_charges_nothing) {
-    struct call call;
+    struct call call = {0};
     world_begin(9);
     limit = 1;
     warm_up(); /* that is the one unit */
@@ -432,7 +461,7 @@ TEST(a_copy_that_was_left_behind_charges_nothing) {
 
 /* The number and nonce of a call that is begun `ms` after a moment that all lives of a process have in common. */
 static void serial_after(int64_t ms, char serial[32]) {
-    struct call call;
+    struct call call = {0};
     world_begin(10);
     warm_up();
     world_run(ms);
