@@ -1489,8 +1489,8 @@ TW_API tw_status tw_lock_release(tw_family *family, tw_key key, const char *toke
  *    TW_ERR_MODE     wrong family; with Redis see A WAITING CALL
  *    TW_ERR_REDIS    Redis refused or is unreachable
  *    TW_ERR_LATE     the window is over in Redis
- *    TW_ERR_TIMEOUT  perhaps reserved. It is cancelled when Redis answers again, and ends after
- *                    ttl_ms at the latest. tw_reserve_cancel() of `token` does no harm
+ *    TW_ERR_TIMEOUT  perhaps reserved. The engine cancels the reservation when Redis answers again,
+ *                    and you may cancel `token`. It ends after ttl_ms at the latest
  *    general errors */
 TW_API tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t limit,
                             uint32_t ttl_ms, tw_key buyer, char token[TW_TOKEN_SIZE],
@@ -1512,8 +1512,8 @@ TW_API tw_status tw_reserve_confirm(tw_engine *engine, const char *token);
  *  Returns the same as tw_reserve_confirm(), except
  *    TW_OK        the units have returned: now, by an earlier call, or because the time was over
  *    TW_ERR_UNKNOWN_TOKEN
- *                 also: the reservation has not reached Redis. If it does within ten minutes, it
- *                 reserves nothing
+ *                 also if the reservation has not reached Redis. If it does within ten minutes, it
+ *                 has no effect
  *    TW_ERR_LATE  they are sold. Return sold units with tw_add() of a negative delta */
 TW_API tw_status tw_reserve_cancel(tw_engine *engine, const char *token);
 
@@ -1792,8 +1792,8 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
       "follows from how long answers take") \
     X(ask_unsent, gauge, "calls that wait for that, and were not sent") \
     X(ask_units_kept, counter, \
-      "units of the calls of asks_forgotten that stay charged, at most: Redis could not take them " \
-      "back, or never took the request to do so")
+      "units that these calls may have charged and that stay charged, because Redis could not " \
+      "return them or was away until the end")
 
 #define TW_STATS_ROOM 160 /* space for this many figures; unused ones are reserved */
 #define TW_STATS_ONE(name, kind, text) +1
@@ -2028,9 +2028,9 @@ static inline void tw_request_init(tw_request *request) {
 
 /** Cancels a call. `done` will not be called, and the request belongs to you at once. What Redis
  *  did for the call is undone as well: units and reservations return, the lock or the slot is free,
- *  and the next caller of tw_once() is the first. Until Redis answers, it is asked again for that,
- *  also after tw_stop(), within the time of tw_close(). What is not undone by then is counted
- *  (tw_stats.ask_units_kept). If the call reaches Redis later, it does nothing.
+ *  and the next caller of tw_once() is the first. The engine repeats this until Redis answers, also
+ *  after tw_stop(), within the time of tw_close(). tw_stats.ask_units_kept counts units that have
+ *  not returned by then. If the call reaches Redis later, it has no effect.
  *  A release, a confirmation or an extension that was sent stays.
  *  Threads: any.
  *  Returns:

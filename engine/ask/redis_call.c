@@ -96,6 +96,7 @@ bool twi_redis_call_send(struct twi_redis_call *redis_call, struct twi_operation
     request->waits_for_room = operation->waits_for_room;
     request->settles = operation->kind->settles;
     request->keeps = request->numbered && !request->settles && !operation->blocks;
+    operation->sync = sync;
     enum twi_request_outcome why = TWI_REQUEST_UNSENT;
     if (remote->driver->ask(sync, request, &why) != 0) return true;
     operation->result = (struct twi_result){.outcome = why};

@@ -2,7 +2,6 @@
 #include "engine/core/operation.h"
 
 #include "engine/base/lock.h"
-#include "engine/core/driving.h"
 #include "engine/core/family.h"
 
 #include <stdlib.h>
@@ -115,6 +114,7 @@ void twi_operation_pass_on(struct twi_operation *operation, const tw_request *tr
     struct twi_operation *heir = try->ctx;
     twi_check(!heir->result.is_kept && heir != operation);
     twi_store_relaxed(&heir->number, twi_load_relaxed(&operation->number));
+    heir->sync = operation->sync;
     heir->result.is_kept = true;
     operation->result.is_kept = false;
 }
@@ -206,9 +206,8 @@ bool twi_operation_keep(struct twi_operation *operation, tw_key key, tw_key *kep
 /* Returns true if what the answered request has charged was kept for this. */
 static bool end_kept(struct twi_operation *operation, bool undo) {
     if (!operation->result.is_kept) return false;
-    tw_engine *engine = operation->engine;
     operation->result.is_kept = false;
-    engine->here->remote.driver->ask_end(twi_driving_sync(engine), twi_load_relaxed(&operation->number), undo);
+    operation->engine->here->remote.driver->ask_end(operation->sync, twi_load_relaxed(&operation->number), undo);
     return true;
 }
 

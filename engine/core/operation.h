@@ -88,7 +88,8 @@ struct twi_operation {
     tw_engine *engine;
     tw_family *family;       /* is not freed before the operation; NULL means no family */
     int64_t deadline_ms;     /* monotonic */
-    _Atomic uint64_t number; /* the number of the request that was sent last (port/driver.h) */
+    _Atomic uint64_t number; /* the number of the request that was sent last (port/driver.h) ... */
+    struct twi_sync *sync;   /* ... and who has it */
 
     /* under the lock */
     tw_request *call; /* the call to answer; NULL means that there is none, or that a thread waits */

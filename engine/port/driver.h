@@ -176,8 +176,8 @@ struct twi_driver {
      * units that the request has charged are returned. Returns false if answered() was called or is being called now by
      * the driving thread, or if no request has this number. Any thread, also inside answered(). Never waits. */
     bool (*ask_forget)(struct twi_sync *sync, uint64_t number);
-    /* The caller of a request whose answer was kept has the answer. `undo`: it has gone, and what was charged returns as
-     * after ask_forget(). Any thread. Never waits. */
+    /* The caller of a request whose answer was kept has the answer. If `undo` is true, the caller has gone, and the
+     * units return as after ask_forget(). Any thread. Never waits. */
     void (*ask_end)(struct twi_sync *sync, uint64_t number, bool undo);
     /* Makes one bounded round. It takes, receives, answers and expires requests, and sends cancellations and
      * requests. Never waits. Only the driving thread calls it. */

@@ -4,8 +4,8 @@
  *   tw_hold     request ──OK──▶ entered in the book       Redis away: on_outage decides. What it admits is entered as
  *                 └──DENIED──▶ denied                     not sent yet, and is sent when Redis is back.
  *   tw_hold_release  taken out of the book ──▶ request; without a reply the hold ends by itself, not being re-sent
- * Always true: a hold keeps one name from its first request on, so a repeated request and its cancel meet the same hold. A
- * hold that is admitted without Redis has a name of its own, because the request is cancelled. */
+ * Always true: a hold keeps one name from its first request on, so a repeated request and its cancel meet the same
+ * hold. A hold that is admitted without Redis has another name, because the request is cancelled. */
 #include "engine/reserve/hold_redis.h"
 
 #include "engine/ask/redis_call.h"

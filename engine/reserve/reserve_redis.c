@@ -1,7 +1,7 @@
 /* reserve_redis.c -- reservations that Redis keeps, with one request per reservation (reserve.lua). Confirm and cancel
  * send two requests. The first finds the counter, the second acts on all of its keys.
- * Always true: the id in the token is chosen at random before the first request. So a repeated request, and the cancel of
- * a request whose caller has gone or whose time is over, meet the same reservation (reserve.lua). This file makes no
+ * Always true: the id in the token is chosen at random before the first request. So a repeated request, and the cancel
+ * of a request whose caller has gone or whose time is over, meet the same reservation (reserve.lua). This file makes no
  * decision. */
 #include "engine/reserve/reserve_redis.h"
 

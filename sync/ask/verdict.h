@@ -2,7 +2,8 @@
  *
  *   the caller is answered once, unless it has forgotten the call. Then, of a numbered call that may have charged
  *   something which nobody took. The cancel goes out, again and again until it is answered; otherwise the lane is free
- * Always true: a lane is free or kept before its caller is answered, and free before that caller begins another call. */
+ * Always true: a lane is free or kept before its caller is answered, and free before that caller begins another call.
+ */
 #ifndef TWI_SYNC_ASK_VERDICT_H
 #define TWI_SYNC_ASK_VERDICT_H
 

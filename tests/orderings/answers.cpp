@@ -4,9 +4,9 @@
 // Left out: the lists of operations and of lanes, which mutexes keep; the wake of the thread that waits (events.cpp); the
 // second thread's end, which begins when nobody starts or wakes any more.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   sync/ask/lanes.c:twi_lanes_forget de86dc7b05bd
+//   sync/ask/lanes.c:twi_lanes_forget 9faa0d1c46d5
 //   sync/ask/lanes.c:twi_lanes_claim c595f7dc9924
-//   engine/core/operation.c:twi_operation_give 1b03c3b0f39a
+//   engine/core/operation.c:twi_operation_give 5147efbd5693
 //   engine/turn/rollover.c:free_family cc9cf403ec0d
 //   engine/core/queue.c:twi_queue_push 1aa09e0941fc
 //   engine/core/calls.c:twi_call_run 1b4626a94dbd

@@ -206,9 +206,9 @@ static bool is_free(int kind, tw_family *const *families, tw_key key) {
     return answer_of(&told, tw_acquire_async(&told.request, families[0], key, 10, 10)) == TW_OK;
 }
 
-/* Goal: whatever Redis gave to a call of any kind returns if its caller goes after the answer, and before it has it; also
- * where Redis is away when the caller goes. Method: the answers wait in a queue that nobody runs; Redis stops meanwhile,
- * for longer than a request may take. */
+/* Goal: whatever Redis gave to a call of any kind returns if its caller goes after the answer, and before it has it;
+ * also where Redis is away when the caller goes. Method: the answers wait in a queue that nobody runs; Redis stops
+ * meanwhile, for longer than a request may take. */
 TEST(what_is_cancelled_after_its_answer_is_undone) {
     static struct told calls[KINDS];
     static const char *const names[KINDS] = {"fixed", "sliding", "paced", "waits", "once", "lock", "slot", "stock"};

@@ -366,8 +366,8 @@ TEST(forgotten_calls_leave_their_lanes) {
     world_end();
 }
 
-/* Goal: a call whose caller goes after the answer, and before it has it, is taken back until the server answers, also if
- * another call has begun meanwhile; one whose caller has the answer stays, and its lane is free. */
+/* Goal: a call whose caller goes after the answer, and before it has it, is taken back until the server answers, also
+ * if another call has begun meanwhile; one whose caller has the answer stays, and its lane is free. */
 TEST(a_call_is_undone_after_its_answer) {
     for (int round = 0; round < 2; round++) {
         struct call call = {.may_go = true}, other = {0};

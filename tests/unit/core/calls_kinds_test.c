@@ -3,7 +3,7 @@
 
 /* ---- the other calls --------------------------------------------------------------------------------------------- */
 
-/* Goal: once, lock and their cancels bring what the blocking forms bring; a cancel after the answer undoes each of them. */
+/* Goal: once, lock and their cancels bring what the blocking forms bring. */
 LATER_TEST(once_and_lock_answer_later) {
     static struct told told;
     tw_family *family = strict_family();
