@@ -7,7 +7,8 @@
 --
 -- KEYS[1]  the calls of this bucket, as in calls.lua: given are the units. The fourth word is the moment at which the
 --          bucket would have been empty after the call. "-": the microseconds that were ever taken back; each moment of
---          a call is increased by this value as it was then
+--          a call is increased by this value as it was then, so these moments have the order of the calls. "=": of the
+--          latest that were taken back, "moment:microseconds". Those that came after a call are no time that it drained
 -- KEYS[2]  the moment (a string): "us+part/limit", microseconds since 1970 and a fraction of one, under the limit that
 --          was in force. "us" is of a version that did not write limits without a fraction: the limit is not known. It
 --          expires when the moment has come
@@ -101,16 +102,21 @@ if taken_back > 9007199254740992 then taken_back = 0 end
 if ARGV[3] == '0' then
   given = given or 0
   local ahead, ahead_part = read(given > 0 and match(noted, ' (%S+)$') or '', window, parts)
+  local moments, came_at = ahead and call('HGET', KEYS[1], '=') or '', ahead
   if at and ahead and of == parts then
     local back, back_part = share(given, window, limit)
     ahead = ahead - taken_back - now
+    for us, more in string.gmatch(moments, '(%d+):(%d+)') do
+      if us - came_at > 0 then ahead = ahead + more end
+    end
     if ahead < back or ahead == back and ahead_part < back_part then back, back_part = ahead, ahead_part end
     if back >= 0 and back <= at - now then
       at, part = at - back, part - back_part
       if part < 0 then at, part = at - 1, part + parts end
       local stored = moment(at, part, parts)
       if not keep(stored, at, part) then call('SET', KEYS[2], stored) end -- which says why
-      pcall('HSET', KEYS[1], '-', format('%.0f', taken_back + back + 1))
+      moments = at > now and format('%.0f:%.0f ', came_at, back + 1) .. string.sub(moments, 1, 16000) or ''
+      pcall('HSET', KEYS[1], '-', format('%.0f', taken_back + back + 1), '=', moments)
     end
   end
   note('0')
@@ -161,7 +167,7 @@ local taken = given or n <= left and n or ARGV[6] == '1' and left or 0
 later = limit > 0 and (later or drained > 0 and n > 0 and least <= burst)
 if not given and drained > 0 and (taken > 0 or later) then
   taken_back = taken_back + drained      -- so what earlier calls were given counts as drained
-  pcall('HSET', KEYS[1], '-', format('%.0f', taken_back))
+  pcall('HSET', KEYS[1], '-', format('%.0f', taken_back), '=', '')
   redis.pcall('PEXPIRE', KEYS[1], 660000)
 end
 if not given and taken > 0 then

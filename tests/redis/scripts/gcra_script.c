@@ -29,12 +29,18 @@ struct line {
     size_t entry;    /* in `admitted`; CALLS_MAX: none */
 };
 
+#define BACKS_MAX 500 /* the script knows some more */
+
 /* The reference bucket: empty at `moment`, in 1/of us. */
 struct bucket {
     wide moment;
     int64_t of;
     bool there;
     int64_t window_us, taken_back_us, now_us;
+    struct {
+        int64_t came_us, us;
+    } backs[BACKS_MAX]; /* calls that were taken back since the bucket was empty */
+    int back_count;
     struct line lines[LINES];
 };
 
@@ -97,10 +103,19 @@ static wide moment_now(const struct bucket *bucket, int64_t of, bool *later) {
 }
 
 /* A call that adopts another limit moves the moment. From then on nothing of earlier calls is taken back. */
+/* Of calls that came later than that moment, and were taken back. */
+static int64_t later_back(const struct bucket *bucket, int64_t came_us) {
+    int64_t sum = 0;
+    for (int i = 0; i < bucket->back_count; i++)
+        if (bucket->backs[i].came_us > came_us) sum += bucket->backs[i].us;
+    return sum;
+}
+
 static void adopt(struct bucket *bucket, int64_t of) {
     wide at_us = bucket->moment / bucket->of, most_us = (wide)bucket->now_us + bucket->window_us;
     if (!bucket->there || of == bucket->of || at_us < bucket->now_us) return;
     bucket->taken_back_us += (int64_t)(at_us < most_us ? at_us : most_us) - bucket->now_us + 1;
+    bucket->back_count = 0;
 }
 
 static struct answer decide(struct bucket *bucket, struct line *line, bool again, int64_t ahead_ms) {
@@ -143,10 +158,15 @@ static struct answer never_mind(struct bucket *bucket, struct line *line) {
     bool is_known = bucket->of == of && line->after / of + bucket->window_us <= TW_DELTA_MAX;
     wide back = (wide)line->given * bucket->window_us, ahead = line->after - (wide)bucket->taken_back_us * of - now;
     struct answer answer = {.status = "OK", .taken = line->given};
+    ahead += (wide)later_back(bucket, (int64_t)(line->after / of)) * of;
     if (ahead < back) back = ahead;
     if (line->given > 0 && bucket->there && is_known && back >= 0 && back / of <= down(moment, of) - bucket->now_us) {
         keep(bucket, moment - back, of);
         bucket->taken_back_us += (int64_t)(back / of) + 1;
+        assert_true(bucket->back_count < BACKS_MAX);
+        bucket->backs[bucket->back_count].came_us = (int64_t)(line->after / of);
+        bucket->backs[bucket->back_count++].us = (int64_t)(back / of) + 1;
+        if ((moment - back) / of <= bucket->now_us) bucket->back_count = 0;
     }
     line->given = 0;
     return answer;

@@ -405,6 +405,24 @@ TEST(what_is_sold_stays_sold) {
     assert_true(is_charged(&one));
 }
 
+/* Goal: calls of several lanes return in any order of their cancels: one that came later and was taken back first is not
+ * taken for time that has passed. */
+TEST(cancels_come_in_any_order) {
+    static const char *const lanes[] = {"a", "b", "c"};
+    static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const struct asked *kind = &kinds[i];
+        if (kind->script == twi_script_once || kind->script == twi_script_lock || kind->arguments[0] == '9') continue;
+        for (size_t o = 0; o < sizeof orders / sizeof *orders; o++) {
+            prepare("");
+            for (int k = 0; k < 3; k++) say(kind, lanes[k], k + 1, '1');
+            assert_true(is_charged(kind));
+            for (int k = 0; k < 3; k++) say(kind, lanes[orders[o][k]], orders[o][k] + 1, '0');
+            if (is_charged(kind)) fail_msg("%s is charged after order %d", kind->what, (int)o);
+        }
+    }
+}
+
 /* ---- calls of dead processes ------------------------------------------------------------------------------------- */
 
 #define LIFE_S 600
