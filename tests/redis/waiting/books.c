@@ -1,0 +1,352 @@
+/* books.c -- the books of several processes: all kinds of calls and their cancels, over a network and a Redis with faults.
+ * In the end Redis has what the callers were told, to the unit. Redis is read apart from the engine.
+ * Method: each process keeps a book in shared memory: before a call what it may charge, after the answer what it has
+ * charged. Requests and replies are lost, cut and delayed; Redis stops, drops its clients, runs out of memory, and takes
+ * rights away; processes are killed. Of a process that has ended by itself the book is exact; of one that was killed it
+ * is from what was answered to what was begun.
+ * Scale: TW_SECONDS for each seed. `./dev soak SECONDS books` runs it for longer. */
+#include "tests/redis/waiting/async_support.h"
+#include "tests/support/children.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+enum account { FIXED, SLIDING, PACED, STOCK, ONCE, LOCK, ACCOUNTS };
+static const char *const account_names[ACCOUNTS] = {"fixed", "sliding", "paced", "stock", "once", "lock"};
+
+#define PROCESSES 3
+#define LIVES 32
+#define SLOTS 24
+#define POOL 40 /* keys of locks and of once */
+#define LIMIT 4000
+#define WINDOW_MS INT64_C(86400000000) /* a thousand days: next to nothing drains or slides out meanwhile */
+#define TTL_MS 3000000
+
+/* Units that the callers of one process were told to have, and those that it may have in Redis. */
+struct book {
+    _Atomic int64_t has[ACCOUNTS], may_have[ACCOUNTS];
+    _Atomic bool is_exact;
+};
+struct page {
+    struct book books[LIVES];
+    _Atomic int64_t owner[POOL]; /* of a lock */
+    _Atomic bool stops;
+    _Atomic int64_t calls, cancels, kept;
+};
+static struct page *page;
+static struct proxy *proxy;
+
+/* ---- one process ------------------------------------------------------------------------------------------------- */
+
+enum step { TAKE, SOME, SLIDE, PACE, WAIT, RESERVE, FIRST, LOCKS, TAKES, CONFIRM, GIVE_BACK, RELEASE };
+
+static struct slot {
+    struct told told;
+    enum step step;
+    bool is_busy, is_ending; /* ending: what it has goes back, until that is known */
+    int64_t n;
+    int key;
+    char name[32], token[TW_TOKEN_SIZE];
+} slots[SLOTS];
+static struct book *book;
+static tw_family *families[3]; /* fixed, sliding, paced */
+static int life;
+
+static enum account account_of(enum step step) {
+    switch (step) {
+    case SLIDE: return SLIDING;
+    case PACE:
+    case WAIT: return PACED;
+    case FIRST: return ONCE;
+    case LOCKS:
+    case RELEASE: return LOCK;
+    case RESERVE:
+    case CONFIRM:
+    case GIVE_BACK: return STOCK;
+    default: return FIXED;
+    }
+}
+
+static void add_to(_Atomic int64_t *sum, int64_t n) {
+    (void)atomic_fetch_add(sum, n);
+}
+
+static tw_key key_of(struct slot *slot, const char *what) {
+    (void)snprintf(slot->name, sizeof slot->name, "%s%d", what, slot->key);
+    return tw_str(slot->name);
+}
+
+static tw_status ask(struct slot *slot) {
+    tw_request *request = &slot->told.request;
+    switch (slot->step) {
+    case TAKE: return tw_acquire_async(request, families[0], tw_str("k"), slot->n, LIMIT);
+    case SOME: return tw_acquire_some_async(request, families[0], tw_str("k"), slot->n, LIMIT);
+    case SLIDE: return tw_acquire_async(request, families[1], tw_str("k"), slot->n, LIMIT);
+    case PACE: return tw_acquire_async(request, families[2], tw_str("k"), slot->n, LIMIT);
+    case WAIT: return tw_acquire_wait_async(request, families[2], tw_str("k"), slot->n, LIMIT);
+    case RESERVE: return tw_reserve_async(request, families[0], tw_str("r"), slot->n, LIMIT, TTL_MS, tw_str(""));
+    case FIRST: return tw_once_async(request, families[0], key_of(slot, "o"));
+    case LOCKS: return tw_lock_async(request, families[0], key_of(slot, "l"), TTL_MS);
+    case CONFIRM: return tw_reserve_confirm_async(request, engine, slot->token);
+    case GIVE_BACK: return tw_reserve_cancel_async(request, engine, slot->token);
+    default: return tw_lock_release_async(request, families[0], key_of(slot, "l"), slot->token);
+    }
+}
+
+/* What was taken is in the book. */
+static void take(struct slot *slot, struct test_prng *prng) {
+    const tw_request *request = &slot->told.request;
+    bool took = request->status == TW_OK && (slot->step != FIRST || request->first);
+    enum account account = account_of(slot->step);
+    if (!took) return;
+    add_to(&book->has[account], slot->step == SOME ? request->taken : slot->n);
+    if (slot->step == LOCKS && atomic_exchange(&page->owner[slot->key], life + 1) != 0) _exit(11);
+    memcpy(slot->token, request->token, sizeof slot->token);
+    if (slot->step != LOCKS && slot->step != RESERVE) return;
+    slot->is_ending = true;
+    if (slot->step == RESERVE)
+        slot->step = test_prng_chance(prng, 1, 6) ? CONFIRM : GIVE_BACK;
+    else
+        slot->step = RELEASE;
+    /* From here on it may be back. */
+    if (slot->step != CONFIRM) add_to(&book->has[account], -slot->n);
+}
+
+/* A release is asked again until its outcome is known. */
+static void end(struct slot *slot) {
+    tw_status status = slot->told.request.status;
+    if (status == TW_ERR_TIMEOUT || status == TW_ERR_REDIS || status == TW_ERR_BUSY) return;
+    if (status != TW_OK && !(slot->step == RELEASE && status == TW_ERR_LATE)) _exit(12);
+    slot->is_ending = false;
+}
+
+static void start(struct slot *slot, struct test_prng *prng) {
+    if (!slot->is_ending) {
+        slot->step = (enum step)test_prng_below(prng, TAKES);
+        slot->n = slot->step == FIRST || slot->step == LOCKS ? 1 : test_prng_between(prng, 1, 4);
+        slot->key = (int)test_prng_below(prng, POOL);
+        add_to(&book->may_have[account_of(slot->step)], slot->n);
+        add_to(&page->calls, 1);
+    }
+    if (slot->step == RELEASE) atomic_store(&page->owner[slot->key], 0);
+    prepare(&slot->told);
+    slot->told.request.timeout_ms = (uint32_t)test_prng_between(prng, 5, 300);
+    tw_status status = ask(slot);
+    slot->is_busy = true;
+    if (status == TW_STARTED) return;
+    slot->told.request.status = status;
+    slot->told.times = 1;
+}
+
+static void play(struct test_prng *prng, bool stops) {
+    for (int i = 0; i < SLOTS; i++) {
+        struct slot *slot = &slots[i];
+        if (slot->is_busy && slot->told.times != 0) {
+            slot->is_busy = false;
+            if (slot->is_ending)
+                end(slot);
+            else
+                take(slot, prng);
+        }
+        /* also calls whose answers wait */
+        if (slot->is_busy && !slot->is_ending && test_prng_chance(prng, 1, 40)) {
+            if (tw_request_cancel(&slot->told.request) != TW_OK) _exit(13);
+            slot->is_busy = false;
+            add_to(&page->cancels, 1);
+        }
+        if (!slot->is_busy && (slot->is_ending || !stops) && test_prng_chance(prng, 1, 3)) start(slot, prng);
+    }
+}
+
+static bool is_at_work(void) {
+    for (int i = 0; i < SLOTS; i++)
+        if (slots[i].is_busy || slots[i].is_ending) return true;
+    return test_stat_of(engine, ask_active) != 0 || test_stat_of(engine, ask_unsettled) != 0;
+}
+
+static void work(uint64_t seed) {
+    struct test_prng prng;
+    tw_options options;
+    test_prng_seed(&prng, seed);
+    quick_options(&options, proxy_url(proxy));
+    options.threads = TW_HOST_DRIVEN;
+    options.redis_timeout_ms = 100;
+    if (test_open(&options, &engine) != TW_OK) _exit(14);
+    for (int i = 0; i < 3; i++) {
+        static const char *const names[] = {"s", "l", "g"};
+        tw_family_options family = strict_options(names[i]);
+        family.on_outage = TW_OUTAGE_FAIL_CLOSED;
+        family.limit_shape = i == 0 ? TW_SHAPE_FIXED : i == 1 ? TW_SHAPE_SLIDING : TW_SHAPE_GCRA;
+        if (i != 0) family.window = TW_WINDOW_ALIGNED, family.window_ms = WINDOW_MS;
+        families[i] = strict_family(engine, &family);
+    }
+    while (!atomic_load(&page->stops) || is_at_work()) {
+        play(&prng, atomic_load(&page->stops));
+        turn();
+    }
+    add_to(&page->kept, test_stat_of(engine, ask_units_kept) + test_stat_of(engine, asks_forgotten));
+    if (tw_close(engine, TEST_PATIENCE_MS) != TW_OK) _exit(15);
+    atomic_store(&book->is_exact, true);
+    _exit(0);
+}
+
+/* ---- faults ------------------------------------------------------------------------------------------------------ */
+
+static void ask_admin(const char *const *words, size_t count, const char *last) {
+    const char *all[8];
+    for (size_t i = 0; i < count; i++) all[i] = words[i];
+    all[count] = last;
+    (void)redis_server_ask_words(&server, all, count + 1);
+}
+
+static void without_right(const char *right, int64_t ms) {
+    const char *const words[] = {"ACL", "SETUSER", "default"};
+    char text[16];
+    (void)snprintf(text, sizeof text, "-%s", right);
+    ask_admin(words, 3, text);
+    test_sleep_ms(ms);
+    text[0] = '+';
+    ask_admin(words, 3, text);
+}
+
+static void make_a_fault(struct test_prng *prng) {
+    static const char *const rights[] = {"incrby", "decrby", "hset", "hdel", "set", "del", "zadd", "zrem", "pexpire"};
+    static const char *const memory[] = {"CONFIG", "SET", "maxmemory"};
+    static const char *const killing[] = {"CLIENT", "KILL", "TYPE"};
+    int64_t ms = test_prng_between(prng, 5, 250);
+    switch (test_prng_below(prng, 6)) {
+    case 0: redis_server_pause(&server), test_sleep_ms(ms), redis_server_resume(&server); return;
+    case 1: without_right(rights[test_prng_below(prng, sizeof rights / sizeof *rights)], ms); return;
+    case 2: ask_admin(memory, 3, "1"), test_sleep_ms(ms), ask_admin(memory, 3, "0"); return;
+    case 3: ask_admin(killing, 3, "normal"); return;
+    case 4: proxy_cut_all(proxy); return;
+    default: test_sleep_ms(ms); return;
+    }
+}
+
+static void set_network(uint32_t of_10000) {
+    static const enum proxy_fault faults[] = {PROXY_DROP_REQUEST, PROXY_DROP_REPLY,  PROXY_LOSE_REQUEST,
+                                              PROXY_LOSE_REPLY,   PROXY_CUT_REQUEST, PROXY_CUT_REPLY,
+                                              PROXY_HOLD,         PROXY_RESET};
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) proxy_chance(proxy, faults[i], of_10000);
+}
+
+/* ---- the books --------------------------------------------------------------------------------------------------- */
+
+static int64_t count_keys(const char *pattern) {
+    const char *keys = redis_server_ask(&server, "KEYS", pattern, NULL);
+    int64_t count = *keys != '\0';
+    for (; *keys != '\0'; keys++) count += *keys == '\n';
+    return count;
+}
+
+static const char *name_of(const char *pattern) {
+    static char name[128];
+    const char *keys = redis_server_ask(&server, "KEYS", pattern, NULL);
+    (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(keys, "\n"), keys);
+    return name;
+}
+
+/* What has not drained of a rate: whole units, the last one may be on its way. */
+static int64_t paced_in_redis(void) {
+    const char *text = redis_server_ask(&server, "GET", name_of("tw:bucket:g:k*"), NULL);
+    if (*text == '\0') return 0;
+    double moment_us = strtod(text, NULL);
+    const char *time = redis_server_ask(&server, "TIME", NULL);
+    double now_us = strtod(time, NULL) * 1e6;
+    return (int64_t)((moment_us - now_us) / (WINDOW_MS * 1e3 / LIMIT) + 0.5);
+}
+
+static int64_t in_redis(enum account account) {
+    switch (account) {
+    case FIXED: return redis_server_get(&server, "s:k");
+    case SLIDING: return -atoll(redis_server_ask(&server, "ZSCORE", name_of("tw:log:l:k*"), "+", NULL));
+    case PACED: return paced_in_redis();
+    case STOCK: return redis_server_get(&server, "s:r");
+    case ONCE: return count_keys("tw:once:s:*");
+    default: return count_keys("tw:lock:s:*");
+    }
+}
+
+static void compare(uint64_t seed) {
+    for (int account = 0; account < ACCOUNTS; account++) {
+        int64_t least = 0, most = 0, has = in_redis((enum account)account);
+        for (int i = 0; i < LIVES; i++) {
+            struct book *each = &page->books[i];
+            least += each->has[account];
+            most += each->is_exact ? each->has[account] : each->may_have[account];
+        }
+        print_message("# %s: %lld to %lld, Redis has %lld\n", account_names[account], (long long)least, (long long)most,
+                      (long long)has);
+        if (has >= least && has <= most) continue;
+        fail_msg("seed 0x%llx: %s: Redis has %lld, not %lld to %lld", (unsigned long long)seed, account_names[account],
+                 (long long)has, (long long)least, (long long)most);
+    }
+}
+
+static pid_t begin_life(int index, uint64_t seed) {
+    pid_t pid = child_fork(600);
+    if (pid != 0) return pid;
+    life = index;
+    book = &page->books[index];
+    work(seed ^ (uint64_t)(index + 1) * UINT64_C(0x9E3779B97F4A7C15));
+    _exit(16);
+}
+
+static void run_books(uint64_t seed, int64_t seconds, bool kills) {
+    struct test_prng prng;
+    pid_t pids[PROCESSES];
+    int lives = 0;
+    test_prng_seed(&prng, seed);
+    redis_server_start(&server, NULL);
+    proxy = proxy_start(&server, seed);
+    proxy_only(proxy, "tw:");
+    page = children_pages(sizeof *page);
+    for (int i = 0; i < PROCESSES; i++) pids[i] = begin_life(lives++, seed);
+    set_network((uint32_t)test_prng_between(&prng, 0, 60));
+    for (int64_t end_ms = test_mono_ms() + 1000 * seconds; test_mono_ms() < end_ms;) {
+        make_a_fault(&prng);
+        if (!kills || lives == LIVES || !test_prng_chance(&prng, 1, 8)) continue;
+        int i = (int)test_prng_below(&prng, PROCESSES);
+        child_kill(pids[i]);
+        pids[i] = begin_life(lives++, seed);
+    }
+    set_network(0);
+    atomic_store(&page->stops, true);
+    for (int i = 0; i < PROCESSES; i++) child_expect_end(pids[i]);
+    print_message("# %lld calls, %lld cancelled, %d processes\n", (long long)page->calls, (long long)page->cancels,
+                  lives);
+    assert_true(page->calls > 100 && page->cancels > 0);
+    assert_i64_equal(page->kept, 0);
+    compare(seed);
+    proxy_stop(proxy);
+    redis_server_destroy(&server);
+}
+
+static void run_all(bool kills) {
+    uint64_t seeds[32];
+    const char *text = getenv("TW_SECONDS");
+    int64_t seconds = text != NULL && *text != '\0' ? atoll(text) : 2;
+    size_t count = test_seeds(kills ? "books_killed" : "books", 1, seeds, 32);
+    for (size_t i = 0; i < count; i++) {
+        test_seed_begins(kills ? "books_killed" : "books", seeds[i]);
+        run_books(seeds[i], seconds, kills);
+        test_seed_ends();
+    }
+}
+
+/* Goal: whatever happens on the way and in Redis, it has what the callers were told in the end. */
+TEST(redis_has_what_the_callers_were_told) {
+    run_all(false);
+}
+
+/* Goal: the same while processes are killed: what they were told is there, and nothing that they did not begin. */
+TEST(killed_processes_leave_no_more_than_they_began) {
+    run_all(true);
+}
+
+int main(void) {
+    redis_server_require();
+    test_skip_unshared();
+    return test_run();
+}
