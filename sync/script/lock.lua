@@ -44,10 +44,9 @@ end
 
 if op == 'U' then
   if given == 1 then return reply('OK') end
-  note(holder == token and '1' or '0')   -- a repeated request finds that this was done
-  if holder ~= token then return reply('GONE') end
-  call('DEL', lock)
-  return reply('OK')
+  if holder == token then call('DEL', lock) end
+  note(holder == token and '1' or '0')   -- a repeated request finds that this was done, not that it was refused
+  return reply(holder == token and 'OK' or 'GONE')
 end
 
 if verb == '2' then note('0') end        -- a copy of it may still come

@@ -334,6 +334,31 @@ TEST(a_cancel_that_is_refused_takes_back_all_of_it_later) {
     }
 }
 
+/* Goal: a release, and a cancel of the first caller, that Redis refuses are done by the request that comes again. */
+TEST(a_release_that_is_refused_is_done_later) {
+    static const char *const rights[] = {"del", "hset", "incrby"};
+    static const char *const lines[][2] = {{LOCK "1 U token 1", LOCK "2 U token 1"},
+                                           {ONCE "1 C token 0 0", ONCE "2 C token 0 0"}};
+    if (!redis_server_is_at_least(6, 0)) return; /* it knows no rights */
+    for (int kind = 0; kind < 2; kind++) {
+        const char *script = kind == 0 ? twi_script_lock : twi_script_once;
+        for (size_t r = 0; r < sizeof rights / sizeof *rights; r++) {
+            char right[16];
+            prepare("SET tw:lock:l token|9;SET tw:once:o token;SET o 1");
+            redis_server_ask(&server, "SET", "tw:lock:l", "token 9", NULL);
+            snprintf(right, sizeof right, "-%s", rights[r]);
+            redis_server_ask(&server, "ACL", "SETUSER", "default", right, NULL);
+            (void)ask_words("EVAL", script, lines[kind][0]);
+            right[0] = '+';
+            redis_server_ask(&server, "ACL", "SETUSER", "default", right, NULL);
+            (void)ask_words("EVAL", script, lines[kind][1]);
+            const char *left = redis_server_ask(&server, "EXISTS", kind == 0 ? "tw:lock:l" : "tw:once:o", NULL);
+            if (*left != '0') fail_msg("without %s: it is still there", rights[r]);
+            if (kind == 1) assert_i64_equal(redis_server_get(&server, "o"), 0);
+        }
+    }
+}
+
 /* Goal: where memory is full, units return all the same. */
 TEST(a_cancel_needs_no_memory) {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
