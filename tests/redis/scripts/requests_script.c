@@ -430,8 +430,8 @@ TEST(what_is_sold_stays_sold) {
     assert_true(is_charged(&one));
 }
 
-/* Goal: calls of several lanes return in any order of their cancels: one that came later and was taken back first is not
- * taken for time that has passed. */
+/* Goal: calls of several lanes return in any order of their cancels: one that came later and was taken back first is
+ * not taken for time that has passed. */
 TEST(cancels_come_in_any_order) {
     static const char *const lanes[] = {"a", "b", "c"};
     static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};

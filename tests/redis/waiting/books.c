@@ -1,7 +1,7 @@
-/* books.c -- the books of several processes: all kinds of calls and their cancels, over a network and a Redis with faults.
- * In the end Redis has what the callers were told, to the unit. Redis is read apart from the engine.
+/* books.c -- the books of several processes: all kinds of calls and their cancels, over a network and a Redis with
+ * faults. In the end Redis has what the callers were told, to the unit. Redis is read apart from the engine.
  * Method: each process keeps a book in shared memory: before a call what it may charge, after the answer what it has
- * charged. Requests and replies are lost, cut and delayed; Redis stops, drops its clients, runs out of memory, and takes
+ * charged. Requests and replies are lost, cut and delayed; Redis stops, drops its clients, lacks memory, and takes
  * rights away; processes are killed. Of a process that has ended by itself the book is exact; of one that was killed it
  * is from what was answered to what was begun.
  * Scale: TW_SECONDS for each seed. `./dev soak SECONDS books` runs it for longer. */

@@ -107,7 +107,8 @@ LATER_TEST(a_queue_delivers_what_it_is_asked_for) {
 
 /* Goal: a call that is cancelled is not answered, and its request is free at once: before Redis has answered (it is
  * forgotten), and while its answer waits in the queue (it is undone). Either way the lane takes the charge back. An
- * idle request may be cancelled. Method: the memory of each request is overwritten as soon as the cancel has returned. */
+ * idle request may be cancelled. Method: the memory of each request is overwritten as soon as the cancel has
+ * returned. */
 LATER_TEST(a_cancelled_call_is_taken_back) {
     static struct told told;
     tw_family *family = strict_family();
