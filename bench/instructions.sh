@@ -1,7 +1,7 @@
 #!/bin/sh
 # instructions.sh PROGRAM [KEYS...] -- how many instructions tw_add() executes for a new key and for a key that is there,
-# tw_add_many() for each key of 32, tw_acquire() by shape of the limit, both in each kind of engine, and
-# adds of one key again and again, counted by callgrind: the same on a busy machine as on a quiet one.
+# tw_add_many() for each key of 32, tw_acquire() by shape of the limit, tw_hold() and its release, each in each kind of
+# engine, and adds of one key again and again, counted by callgrind: the same on a busy machine as on a quiet one.
 # PROGRAM: bench/instructions of an optimised build.
 # Always true: only these calls and what they call is counted, the caller's loop is not; a wrong answer, a wrong sum or a
 # count of nothing fails.
@@ -82,19 +82,28 @@ for keys; do
 done
 
 echo
-echo 'instructions of one call with a key that is there (29 bytes, local), in an engine with a thread of its own, in one'
-echo 'that processes share, and in a host-driven one that makes a turn in 512 calls'
-printf '%8s | %7s %7s %7s | %10s %7s %7s | %7s %7s\n' keys tw_add shared hosted tw_acquire shared hosted denied hosted
-for keys; do
+echo 'instructions of one call with a key that is there (29 bytes, local, with a verdict), in an engine with a thread of its'
+echo 'own, in one that processes share, and in a host-driven one that makes a turn in 512 calls'
+printf '%8s %-25s | %10s %7s %7s\n' keys call 'own thread' shared hosted
+# row KEYS NAME CALL FORM [SHAPE]
+row() {
+    keys=$1 name=$2 called=$3 kind=$4
+    shift 4
     line=
-    for form in add shared hosted acquire acquire_shared acquire_hosted denied denied_hosted; do
-        call=tw_acquire
-        case $form in add | shared | hosted) call=tw_add ;; esac
-        measure $call $form "$keys" 0 0
+    for engine in '' _shared _hosted; do
+        measure "$called" "$kind$engine" "$keys" 0 0 "$@"
         line="$line $hit"
     done
-    # shellcheck disable=SC2086  # eight figures
-    printf '%8s | %7s %7s %7s | %10s %7s %7s | %7s %7s\n' "$keys" $line
+    # shellcheck disable=SC2086  # three figures
+    printf '%8s %-25s | %10s %7s %7s\n' "$keys" "$name" $line
+}
+for keys; do
+    row "$keys" 'tw_add' tw_add add
+    for shape in fixed sliding gcra; do
+        row "$keys" "tw_acquire $shape" tw_acquire acquire $shape
+        row "$keys" "tw_acquire $shape, denied" tw_acquire denied $shape
+    done
+    row "$keys" 'tw_hold, tw_hold_release' 'tw_hold*' hold
 done
 
 echo

@@ -24,7 +24,7 @@ struct ours {
     uint32_t stride;
     bool is_alone; /* a family with Redis, but no Redis is there */
     bool has_lease;
-    bool keeps_no_counts; /* GCRA */
+    bool keeps_no_counts; /* GCRA, and slots that are released */
     int64_t window_ms;
     int64_t opened_ms;
     _Atomic uint64_t wrong; /* results that were not the expected one */
@@ -83,7 +83,8 @@ static void *make_with(const struct bench_setup *setup, const char *url, uint32_
     family.limit_mode = mode;
     family.keys_expected = setup->keys_expected;
     family.limit_shape = setup->limit_shape;
-    ours->keeps_no_counts = setup->limit_shape == TW_SHAPE_GCRA;
+    ours->keeps_no_counts = setup->limit_shape == TW_SHAPE_GCRA || setup->holds;
+    if (setup->holds) family.window = TW_WINDOW_FOREVER;
     ours->stride = setup->stride;
     ours->is_alone = url != NULL && setup->address == NULL;
     ours->window_ms = TW_HOUR;
@@ -133,6 +134,24 @@ static void *make_hosted(const struct bench_setup *setup) {
     struct bench_setup hosted = *setup;
     hosted.is_host_driven = true;
     return make_local(&hosted);
+}
+
+static void *make_holding(const struct bench_setup *setup) {
+    struct bench_setup holding = *setup;
+    holding.holds = true;
+    return make_local(&holding);
+}
+
+static void *make_holding_shared(const struct bench_setup *setup) {
+    struct bench_setup shared = *setup;
+    shared.is_shared = true;
+    return make_holding(&shared);
+}
+
+static void *make_holding_hosted(const struct bench_setup *setup) {
+    struct bench_setup hosted = *setup;
+    hosted.is_host_driven = true;
+    return make_holding(&hosted);
 }
 
 static void *make_merging(const struct bench_setup *setup, uint32_t merge, uint32_t mode) {
@@ -385,6 +404,22 @@ static int64_t acquire_four(void *self, const unsigned char *slots, size_t count
     return acquire_all(self, slots, count, LIMITS_MAX);
 }
 
+/* Holds a slot of each key, and releases it. */
+static int64_t hold(void *self, const unsigned char *slots, size_t count) {
+    struct ours *ours = self;
+    tw_verdict verdict;
+    int64_t seen = 0;
+    uint64_t wrong = 0;
+    for (size_t i = 0; i < count; i++) {
+        tw_key key = key_at(slots + i * ours->stride, ours->stride);
+        wrong += tw_hold(ours->family, key, 10, &verdict) != TW_OK;
+        wrong += tw_hold_release(ours->family, key) != TW_OK;
+        seen ^= verdict.used;
+    }
+    count_wrong(ours, wrong);
+    return seen;
+}
+
 /* A host with a loop: between two of its turns it makes so many calls. */
 #define CALLS_OF_A_TURN 512
 
@@ -413,6 +448,10 @@ static int64_t acquire_last_hosted(void *self, const unsigned char *slots, size_
 
 static int64_t acquire_denied_hosted(void *self, const unsigned char *slots, size_t count) {
     return with_turns(acquire_denied, self, slots, count);
+}
+
+static int64_t hold_hosted(void *self, const unsigned char *slots, size_t count) {
+    return with_turns(hold, self, slots, count);
 }
 
 static bool add_up(void *ctx, const tw_count *count) {
@@ -546,6 +585,16 @@ static const struct bench_peer acquiring_last_hosted = {
     .name = "tallywheel", .form = "acquire last", .make = make_hosted, .add = acquire_last_hosted, .total = total};
 static const struct bench_peer denied_hosted = {
     .name = "tallywheel", .form = "denied", .make = make_hosted, .add = acquire_denied_hosted, .total = total};
+static const struct bench_peer acquiring_last_shared = {
+    .name = "tallywheel", .form = "acquire last", .make = make_shared, .add = acquire_last, .total = total};
+static const struct bench_peer denied_shared = {
+    .name = "tallywheel", .form = "denied", .make = make_shared, .add = acquire_denied, .total = total};
+static const struct bench_peer holding = {
+    .name = "tallywheel", .form = "hold", .make = make_holding, .add = hold, .total = total};
+static const struct bench_peer holding_shared = {
+    .name = "tallywheel", .form = "hold", .make = make_holding_shared, .add = hold, .total = total};
+static const struct bench_peer holding_hosted = {
+    .name = "tallywheel", .form = "hold", .make = make_holding_hosted, .add = hold_hosted, .total = total};
 static const struct bench_peer acquiring_two = {
     .name = "tallywheel", .form = "acquire two", .make = make_several, .add = acquire_two, .total = total};
 static const struct bench_peer acquiring_four = {
@@ -622,6 +671,11 @@ OFFER(bench_ours_acquire_four, acquiring_four)
 OFFER(bench_ours_acquire_hosted, acquiring_hosted)
 OFFER(bench_ours_acquire_last_hosted, acquiring_last_hosted)
 OFFER(bench_ours_denied_hosted, denied_hosted)
+OFFER(bench_ours_acquire_last_shared, acquiring_last_shared)
+OFFER(bench_ours_denied_shared, denied_shared)
+OFFER(bench_ours_hold, holding)
+OFFER(bench_ours_hold_shared, holding_shared)
+OFFER(bench_ours_hold_hosted, holding_hosted)
 OFFER(bench_ours_shared, shared)
 OFFER(bench_ours_blind, blind)
 OFFER(bench_ours_synced, synced)

@@ -33,6 +33,7 @@ struct bench_setup {
     bool is_shared;         /* forked processes share Tallywheel's engine */
     bool is_host_driven;    /* Tallywheel's engine has no thread */
     uint32_t limit_shape; /* of Tallywheel's family: enum tw_limit_shape; GCRA keeps no counts, so its total is none */
+    bool holds;           /* Tallywheel's family is for tw_hold(): it has one window, and each slot is released */
 };
 
 struct bench_total {
@@ -94,6 +95,11 @@ const struct bench_peer *bench_ours_acquire_shared(void);  /* in an engine that 
 const struct bench_peer *bench_ours_acquire_hosted(void);  /* in a host-driven engine */
 const struct bench_peer *bench_ours_acquire_last_hosted(void);
 const struct bench_peer *bench_ours_denied_hosted(void);
+const struct bench_peer *bench_ours_acquire_last_shared(void);
+const struct bench_peer *bench_ours_denied_shared(void);
+const struct bench_peer *bench_ours_hold(void); /* tw_hold and tw_hold_release of each key, in each kind of engine */
+const struct bench_peer *bench_ours_hold_shared(void);
+const struct bench_peer *bench_ours_hold_hosted(void);
 const struct bench_peer *bench_ours_acquire_two(void); /* tw_acquire_all of two limits, and of four */
 const struct bench_peer *bench_ours_acquire_four(void);
 const struct bench_peer *bench_ours_acquire_silent(void); /* both again without a verdict */
