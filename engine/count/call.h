@@ -46,8 +46,9 @@ tw_status twi_call_begin_at(struct twi_call *call, struct tw_family *family, tw_
 TWI_INLINE void twi_call_end(const struct twi_call *call) {
     twi_section_leave(call->self);
 }
-/* Checks whether a thread keeps the clock. Returns TW_OK if so. */
-TWI_COLD tw_status twi_call_look(tw_engine *engine, int64_t calls);
+/* Checks whether a thread keeps the clock. Returns TW_OK. It is not `cold`, because gcc would take all code before a
+ * return behind such a call for cold, and make it small. */
+__attribute__((noinline)) tw_status twi_call_look(tw_engine *engine, int64_t calls);
 /* Called at the end of a fast call. `calls` is a count that it has raised. One in so many calls looks at the clock. */
 TWI_INLINE tw_status twi_call_over(tw_engine *engine, int64_t calls) {
     return twi_likely((calls & (TWI_CLOCK_LOOK_EVERY - 1)) != 0) ? TW_OK : twi_call_look(engine, calls);
