@@ -28,11 +28,20 @@ enum counting { HERE, SHARED, GAUGE, COUNTINGS }; /* GAUGE is with Redis, and no
         .refund = twi_refund_count, .undo = twi_undo_count \
     }
 
+/* GCRA, with a quick way or without one. */
+#define PACED(way) \
+    { .acquire = twi_gcra_acquire, .quick = (way), .refund = twi_gcra_refund, .undo = twi_gcra_undo }
+
 struct calls {
     twi_hot_add *add;
     twi_hot_group *group;
     twi_hot_distinct *distinct;
     struct twi_limit_kind limit;
+};
+
+/* The limits of families without Redis that are not of one window. */
+struct shapes {
+    struct twi_limit_kind gcra;
 };
 
 #define FAST(hash, synced, complete, together) \
@@ -47,8 +56,10 @@ struct calls {
         [GAUGE] = FAST(hash, _synced, twi_counted_acquire, NULL) \
     }
 static const struct calls portable[COUNTINGS] = FAST_ROW(any);
+static const struct shapes portable_shapes = {.gcra = PACED(twi_hot_gcra_any)};
 #if TWI_WITH_AES
 static const struct calls by_aes[COUNTINGS] = FAST_ROW(aes);
+static const struct shapes shapes_by_aes = {.gcra = PACED(twi_hot_gcra_aes)};
 #endif
 
 /* For families that the fast functions do not handle. Their keys have separate lives, their names have to be checked,
@@ -57,20 +68,33 @@ static const struct calls by_aes[COUNTINGS] = FAST_ROW(aes);
     { twi_add_slow, NULL, twi_distinct_add_slow, COUNTED(complete, complete, NULL) }
 static const struct calls slow[COUNTINGS] = {
     [HERE] = SLOW(twi_counted_acquire), [SHARED] = SLOW(twi_share_acquire), [GAUGE] = SLOW(twi_counted_acquire)};
+static const struct shapes slow_shapes = {.gcra = PACED(NULL)};
 
 static const struct twi_limit_kind sliding = COUNTED(twi_sliding_acquire, twi_sliding_acquire, NULL);
+
+static bool is_slow(const struct tw_family *family) {
+    const struct twi_family_kind *kind = &family->kind;
+    return kind->from_first || kind->evicts_idle || (kind->synced && family->template.guard_reserved) ||
+           !twi_section_may_be_short();
+}
 
 static const struct calls *calls_of(const struct tw_family *family) {
     twi_check(!family->kind.shares || family->kind.synced);
     const struct twi_family_kind *kind = &family->kind;
     enum counting counting = kind->shares ? SHARED : kind->synced ? GAUGE : HERE;
-    bool is_slow = kind->from_first || kind->evicts_idle || (kind->synced && family->template.guard_reserved) ||
-                   !twi_section_may_be_short();
-    if (is_slow) return &slow[counting];
+    if (is_slow(family)) return &slow[counting];
 #if TWI_WITH_AES
     if (family->engine->hashing.fn == twi_hash_aes()) return &by_aes[counting];
 #endif
     return &portable[counting];
+}
+
+static const struct shapes *shapes_of(const struct tw_family *family) {
+    if (is_slow(family)) return &slow_shapes;
+#if TWI_WITH_AES
+    if (family->engine->hashing.fn == twi_hash_aes()) return &shapes_by_aes;
+#endif
+    return &portable_shapes;
 }
 
 /* `counted` is true if a counter of this process decides. */
@@ -79,7 +103,7 @@ static const struct twi_limit_kind *limit_of(const struct tw_family *family, con
     if (kind->is_distinct) return &twi_limit_none;
     if (kind->is_hard && kind->synced) return &twi_limit_leased;
     if (kind->is_strict && kind->synced) return &twi_limit_strict;
-    if (kind->is_gcra) return family->engine->life.has_redis ? &twi_limit_strict_gcra : &twi_limit_gcra;
+    if (kind->is_gcra) return family->engine->life.has_redis ? &twi_limit_strict_gcra : &shapes_of(family)->gcra;
     return kind->slides ? &sliding : counted;
 }
 

@@ -62,7 +62,7 @@ static void note_bridged(const struct twi_strict_request *request) {
 static tw_status admit_open(const struct twi_strict_request *request, int64_t *taken, tw_verdict *verdict) {
     twi_check(*taken == 0);
     struct twi_why before = twi_why_now();
-    tw_status status = twi_limit_gcra.acquire(request->family, request->key, request->n, request->limit, verdict);
+    tw_status status = twi_gcra_acquire(request->family, request->key, request->n, request->limit, verdict);
     if (status == TW_DENIED)
         twi_gcra_raise(request->family, request->key, request->limit, full_ms(request)); /* it cannot hold more */
     if (status < 0 && status != TW_ERR_FULL) return status;
@@ -78,7 +78,7 @@ static tw_status decide_here(const struct twi_strict_request *request, int64_t *
     twi_check(*taken == 0);
     int64_t n = request->some && request->n > request->burst && request->burst > 0 ? request->burst : request->n;
     for (;;) {
-        tw_status status = twi_limit_gcra.acquire(request->family, request->key, n, request->limit, verdict);
+        tw_status status = twi_gcra_acquire(request->family, request->key, n, request->limit, verdict);
         *taken = status == TW_OK ? n : 0;
         if (status != TW_DENIED || !request->some || n <= 1) return status;
         n = verdict->remaining > 0 && verdict->remaining < n ? verdict->remaining : 1;
@@ -125,7 +125,7 @@ static bool is_bridged(const struct twi_strict_request *request) {
 static int64_t ahead_ms(const struct twi_strict_request *request) {
     tw_verdict here;
     if (!is_bridged(request)) return 0;
-    tw_status status = twi_limit_gcra.acquire(request->family, request->key, 0, request->limit, &here);
+    tw_status status = twi_gcra_acquire(request->family, request->key, 0, request->limit, &here);
     return status == TW_OK ? here.reset_after_ms : 0;
 }
 

@@ -13,6 +13,15 @@
 
 #define twi_likely(x) __builtin_expect(!!(x), 1)
 #define twi_unlikely(x) __builtin_expect(!!(x), 0)
+/* The same for functions with so many rare branches that 90 % each would make their end look rare. */
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_expect_with_probability)
+#define twi_hardly(x) __builtin_expect_with_probability(!!(x), 0, 0.999)
+#endif
+#endif
+#ifndef twi_hardly
+#define twi_hardly(x) twi_unlikely(x)
+#endif
 #define TWI_INLINE static inline __attribute__((always_inline))
 #define TWI_COLD __attribute__((cold, noinline))
 

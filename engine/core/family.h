@@ -78,7 +78,7 @@ struct twi_family_kind {
     bool gauge;          /* TW_KIND_GAUGE with Redis (gauge.c) */
     uint8_t sub_windows; /* windows that cover the length of a sliding limit; otherwise 1 */
     tw_status (*hot_add)(tw_family *family, tw_key key, int64_t delta, int64_t *view); /* add_fast.h */
-    _Atomic(twi_hot_acquire *) hot_acquire; /* that of `limit`, or twi_shadow_acquire(), which calls it */
+    _Atomic(twi_hot_acquire *) hot_acquire; /* `acquire` or `quick` of `limit`, or twi_shadow_acquire(), which calls `acquire` */
     const struct twi_limit_kind *limit;     /* decision.h */
     bool (*hot_group)(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
                       tw_status *status, struct twi_why *why); /* NULL means that keys are added one by one */

@@ -520,6 +520,7 @@ TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta
 #include "engine/fast/acquire_fast.h"
 #if !TWI_HOT_SYNCED
 #include "engine/fast/all_fast.h"
+#include "engine/fast/gcra_fast.h"
 #endif
 #include "engine/fast/repeat_fast.h"
 
@@ -527,5 +528,6 @@ TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta
 #undef TWI_HOT_GROUP
 #undef TWI_HOT_ACQUIRE
 #undef TWI_HOT_ALL
+#undef TWI_HOT_GCRA
 #undef TWI_HOT_OWN
 #undef TWI_HOT_SYNCED

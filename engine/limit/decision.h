@@ -164,6 +164,9 @@ struct twi_limit_kind {
     twi_hot_all *all;
     /* True means that `acquire` counts its statistics, false that shadow.c does. */
     bool is_counted;
+    /* For kinds whose statistics shadow.c counts: decides a call of a known key, and counts it. It passes all other
+     * calls on to twi_shadow_acquire(). NULL means that there is no such way. Not used in shadow mode. */
+    twi_hot_acquire *quick;
     /* Implements tw_acquire_some(); n_max and limit are in range. If it is NULL, tw_acquire_some() uses `acquire`. */
     tw_status (*some)(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken, tw_verdict *verdict);
     /* Implements tw_refund(). */
