@@ -42,6 +42,7 @@ struct calls {
 /* The limits of families without Redis that are not of one window. */
 struct shapes {
     struct twi_limit_kind gcra;
+    struct twi_limit_kind sliding; /* without sub-windows, in windows of one length */
 };
 
 #define FAST(hash, synced, complete, together) \
@@ -56,10 +57,12 @@ struct shapes {
         [GAUGE] = FAST(hash, _synced, twi_counted_acquire, NULL) \
     }
 static const struct calls portable[COUNTINGS] = FAST_ROW(any);
-static const struct shapes portable_shapes = {.gcra = PACED(twi_hot_gcra_any)};
+static const struct shapes portable_shapes = {.gcra = PACED(twi_hot_gcra_any),
+                                              .sliding = COUNTED(twi_hot_sliding_any, twi_sliding_acquire, NULL)};
 #if TWI_WITH_AES
 static const struct calls by_aes[COUNTINGS] = FAST_ROW(aes);
-static const struct shapes shapes_by_aes = {.gcra = PACED(twi_hot_gcra_aes)};
+static const struct shapes shapes_by_aes = {.gcra = PACED(twi_hot_gcra_aes),
+                                            .sliding = COUNTED(twi_hot_sliding_aes, twi_sliding_acquire, NULL)};
 #endif
 
 /* For families that the fast functions do not handle. Their keys have separate lives, their names have to be checked,
@@ -68,9 +71,8 @@ static const struct shapes shapes_by_aes = {.gcra = PACED(twi_hot_gcra_aes)};
     { twi_add_slow, NULL, twi_distinct_add_slow, COUNTED(complete, complete, NULL) }
 static const struct calls slow[COUNTINGS] = {
     [HERE] = SLOW(twi_counted_acquire), [SHARED] = SLOW(twi_share_acquire), [GAUGE] = SLOW(twi_counted_acquire)};
-static const struct shapes slow_shapes = {.gcra = PACED(NULL)};
-
-static const struct twi_limit_kind sliding = COUNTED(twi_sliding_acquire, twi_sliding_acquire, NULL);
+static const struct shapes slow_shapes = {.gcra = PACED(NULL),
+                                          .sliding = COUNTED(twi_sliding_acquire, twi_sliding_acquire, NULL)};
 
 static bool is_slow(const struct tw_family *family) {
     const struct twi_family_kind *kind = &family->kind;
@@ -104,7 +106,11 @@ static const struct twi_limit_kind *limit_of(const struct tw_family *family, con
     if (kind->is_hard && kind->synced) return &twi_limit_leased;
     if (kind->is_strict && kind->synced) return &twi_limit_strict;
     if (kind->is_gcra) return family->engine->life.has_redis ? &twi_limit_strict_gcra : &shapes_of(family)->gcra;
-    return kind->slides ? &sliding : counted;
+    if (!kind->slides) return counted;
+    /* months differ in length */
+    bool is_plain =
+        !kind->synced && kind->sub_windows == 1 && kind->has_starts && family->rule.window != TW_WINDOW_MONTH;
+    return is_plain ? &shapes_of(family)->sliding : &slow_shapes.sliding;
 }
 
 static void choose_functions(struct tw_family *family) {

@@ -179,13 +179,11 @@ TWI_HOT_CODE __attribute__((noinline)) static tw_status
 TWI_HOT_OWN(acquire_anyhow)(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     tw_engine *engine = family->engine;
     struct twi_thread *self = twi_thread_self;
-    if (twi_unlikely(!hot_may_begin(self, engine)) || twi_unlikely(key.size - 1 >= TW_KEY_SIZE_MAX) ||
+    if (twi_unlikely(!hot_may_begin_apart(self, engine)) || twi_unlikely(key.size - 1 >= TW_KEY_SIZE_MAX) ||
         twi_unlikely(key.data == NULL) || twi_unlikely((uint64_t)n > (uint64_t)TW_DELTA_MAX) ||
         twi_unlikely((uint64_t)limit > (uint64_t)TW_DELTA_MAX))
         return twi_acquire_slow(family, key, n, limit, verdict);
     uint64_t hash = TWI_HOT_HASH(engine, key);
-    self->inserts = 0;
-    self->repeats = 0; /* the thread does not only add */
     twi_section_enter(self);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     int64_t now_ms = twi_clock_now_ms(&engine->clock);

@@ -130,6 +130,14 @@ TWI_INLINE bool hot_may_begin(const struct twi_thread *self, const tw_engine *en
     return twi_likely(self->mark == TWI_THREAD_MARK) && twi_likely(!twi_load_relaxed(&engine->life.gate));
 }
 
+/* The same for a call that is no add. It ends a row of inserts, and of adds to one counter. */
+TWI_INLINE bool hot_may_begin_apart(struct twi_thread *self, const tw_engine *engine) {
+    if (!hot_may_begin(self, engine)) return false;
+    self->inserts = 0;
+    self->repeats = 0;
+    return true;
+}
+
 /* Returns true if the window that was loaded as `current` (W1) contains a time that was loaded after it. The window has
  * begun, because engine time had reached it when it became `current`. A negative time is in no window. */
 TWI_INLINE bool hot_holds(const struct twi_generation *generation, int64_t now_ms) {
@@ -521,6 +529,7 @@ TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta
 #if !TWI_HOT_SYNCED
 #include "engine/fast/all_fast.h"
 #include "engine/fast/gcra_fast.h"
+#include "engine/fast/sliding_fast.h"
 #endif
 #include "engine/fast/repeat_fast.h"
 
@@ -529,5 +538,6 @@ TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta
 #undef TWI_HOT_ACQUIRE
 #undef TWI_HOT_ALL
 #undef TWI_HOT_GCRA
+#undef TWI_HOT_SLIDING
 #undef TWI_HOT_OWN
 #undef TWI_HOT_SYNCED

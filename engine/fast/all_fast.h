@@ -35,24 +35,34 @@ static TWI_COLD void hot_put_back(const tw_claim *const *claims, const struct ho
 
 #endif
 
+/* Returns the cell of a key in the line where its walk begins, or NULL. `short_key` is NULL for a long key. */
+TWI_HOT_CODE TWI_INLINE struct twi_cell *TWI_HOT_OWN(cell_in_line)(const tw_engine *engine,
+                                                                   struct twi_generation *generation, tw_key key,
+                                                                   const TWI_HOT_SHORT_KEY *short_key, uint64_t hash) {
+    const struct twi_arena *arena = &engine->arena;
+    struct twi_cell *cell =
+        hot_cell_at(arena, hot_line_first(hot_line_of(arena, generation, hash), hash), short_key == NULL);
+    bool is_it = hot_may_be(cell, key.size, HOT_NOT_STRIPED) &&
+                 twi_likely(short_key == NULL ? TWI_HOT_LONG_IS(key, cell->key)
+                                              : TWI_HOT_SHORT_IS(*short_key, cell->key, key.size));
+    return twi_likely(is_it) ? cell : NULL;
+}
+
 /* Returns the plain cell of the key, or NULL. */
 TWI_HOT_CODE TWI_INLINE struct twi_cell *TWI_HOT_OWN(plain_cell)(const tw_engine *engine,
                                                                  struct twi_generation *generation, tw_key key) {
-    const struct twi_arena *arena = &engine->arena;
     struct twi_cell *cell;
     uint64_t hash;
     if (twi_likely(hot_key_is_short(key))) {
         TWI_HOT_SHORT_KEY short_key = TWI_HOT_SHORT_OF(key);
         hash = TWI_HOT_SHORT_HASH(engine, short_key, key);
-        cell = hot_cell_at(arena, hot_line_first(hot_line_of(arena, generation, hash), hash), false);
-        if (hot_may_be(cell, key.size, HOT_NOT_STRIPED) && twi_likely(TWI_HOT_SHORT_IS(short_key, cell->key, key.size)))
-            return cell;
+        cell = TWI_HOT_OWN(cell_in_line)(engine, generation, key, &short_key, hash);
     } else {
         if (twi_unlikely(key.size - TWI_KEY_INLINE - 1 >= TW_KEY_SIZE_MAX - TWI_KEY_INLINE)) return NULL;
         hash = TWI_HOT_LONG_HASH(engine, key);
-        cell = hot_cell_at(arena, hot_line_first(hot_line_of(arena, generation, hash), hash), true);
-        if (hot_may_be(cell, key.size, HOT_NOT_STRIPED) && twi_likely(TWI_HOT_LONG_IS(key, cell->key))) return cell;
+        cell = TWI_HOT_OWN(cell_in_line)(engine, generation, key, NULL, hash);
     }
+    if (twi_likely(cell != NULL)) return cell;
     cell = hot_find_slow(engine, generation, hash, key);
     return cell != NULL && !hot_is_striped(cell) ? cell : NULL;
 }

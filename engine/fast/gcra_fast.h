@@ -59,15 +59,13 @@ TWI_HOT_CODE tw_status TWI_HOT_GCRA(tw_family *family, tw_key key, int64_t n, in
     tw_engine *engine = family->engine;
     struct twi_thread *self = twi_thread_self;
     struct twi_limit_lines *lines = twi_load_acquire(&family->limit_lines); /* S2 */
-    if (!hot_may_begin(self, engine) || twi_hardly(lines == NULL) || twi_hardly(self->shard >= lines->count) ||
+    if (!hot_may_begin_apart(self, engine) || twi_hardly(lines == NULL) || twi_hardly(self->shard >= lines->count) ||
         twi_hardly((((uint64_t)n - 1) | ((uint64_t)limit - 1)) >> 53 != 0) || twi_hardly(key.data == NULL))
         return twi_shadow_acquire(family, key, n, limit, verdict);
     struct twi_limit_shard *counts = (struct twi_limit_shard *)((char *)lines->shards + self->shard_bytes);
     struct twi_pace pace;
     twi_pace_begin(&pace, family, n, limit);
     if (twi_hardly(n > pace.burst)) return twi_shadow_acquire(family, key, n, limit, verdict);
-    self->inserts = 0;
-    self->repeats = 0; /* the thread does not only add */
     bool outermost = twi_section_enter_short(self);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     TWI_RACE_POINT(window_loaded_time_not_read);

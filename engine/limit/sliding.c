@@ -24,8 +24,8 @@
 
 #include "engine/core/window_map.h"
 #include "engine/limit/counted.h"
-#include "engine/limit/shape.h"
 #include "engine/limit/share.h"
+#include "engine/limit/slide.h"
 
 #include <string.h>
 
@@ -98,11 +98,9 @@ static void carry(const struct twi_call *call, bool looks, int64_t limit, struct
         if (oldest < 0) oldest = 0;
         decision->counts[i] = oldest;
     }
-    int64_t part = twi_share_up(oldest, covered_ms, length_ms), even = most_of_even_flow(call->family, limit);
-    if (oldest - part > even) part = oldest - even;
+    int64_t part = twi_slide_part(oldest, covered_ms, length_ms, most_of_even_flow(call->family, limit));
     decision->carried = twi_saturated_sum(sum, part);
-    int64_t bound = part > oldest - part ? part : oldest - part;
-    decision->carried_bound = twi_saturated_sum(decision->carried_bound, bound);
+    decision->carried_bound = twi_saturated_sum(decision->carried_bound, twi_slide_bound(oldest, part));
 }
 
 void twi_sliding_request_total(tw_family *family, tw_key key) {
@@ -115,51 +113,31 @@ void twi_sliding_request_total(tw_family *family, tw_key key) {
     twi_call_end(&call);
 }
 
-/* Returns the length of the window after the window of the decision. */
-static int64_t next_length_ms(const struct tw_family *family, const struct twi_decision *decision) {
+static struct twi_slide slide_of(const struct tw_family *family, int64_t limit, const struct twi_decision *decision) {
     struct twi_span next = twi_calendar_span(&family->rule, decision->end_ms);
-    return next.end_ms - next.start_ms;
+    return (struct twi_slide){.left_ms = decision->end_ms - decision->now_ms - excess_ms(family),
+                              .length_ms = decision->end_ms - decision->start_ms,
+                              .next_ms = next.end_ms - next.start_ms,
+                              .even = most_of_even_flow(family, limit),
+                              .parts = family->kind.sub_windows};
 }
 
-/* Returns how long it takes until the stretch has left the window of that number. */
-static int64_t gone_after_ms(const struct tw_family *family, const struct twi_decision *decision, uint32_t window) {
-    uint32_t later = family->kind.sub_windows - window;
-    int64_t left_ms = decision->end_ms - decision->now_ms - excess_ms(family);
-    return later == 0 ? left_ms : left_ms + later * next_length_ms(family, decision);
-}
-
-/* Returns how long it takes until n units are free, if no other thread calls. The stretch leaves one window after the
- * other, and the count of the oldest one falls meanwhile. */
+/* Returns how long it takes until n units are free, if no other thread calls; -1 means for ever. */
 static int64_t retry_ms(const struct tw_family *family, int64_t n, int64_t limit, const struct twi_decision *decision) {
     twi_check_dear(decision->counts != NULL && n >= 0);
-    uint32_t oldest = family->kind.sub_windows;
-    int64_t *counts = decision->counts, room = limit - n, whole = 0, since_ms = 0;
-    if (room < 0) return -1;
+    if (n > limit) return -1;
     if (decision->retry_ms != 0) return decision->retry_ms; /* the caller waits for other engines or for Redis */
-    counts[0] = decision->view > 0 ? decision->view : 0;
-    for (uint32_t i = 0; i < oldest; i++) whole = twi_saturated_sum(whole, counts[i]);
-    int64_t length_ms = decision->end_ms - decision->start_ms;
-    while (whole > room) { /* the loop ends, because the sum of no windows is 0 */
-        since_ms = gone_after_ms(family, decision, oldest--);
-        length_ms = next_length_ms(family, decision);
-        whole = 0;
-        for (uint32_t i = 0; i < oldest; i++) whole = twi_saturated_sum(whole, counts[i]);
-    }
-    if (since_ms < 0) since_ms = 0; /* that window had left the stretch before */
-    int64_t fades = counts[oldest], gone_ms = gone_after_ms(family, decision, oldest);
-    if (fades <= room - whole) return since_ms;
-    if (fades - (room - whole) > most_of_even_flow(family, limit)) return gone_ms;
-    int64_t free_ms = gone_ms - twi_share_down(room - whole, length_ms, fades);
-    return free_ms > since_ms ? free_ms : since_ms;
+    decision->counts[0] = decision->view > 0 ? decision->view : 0;
+    struct twi_slide slide = slide_of(family, limit, decision);
+    return twi_slide_retry_ms(&slide, decision->counts, n, limit);
 }
 
 /* Returns how long it takes until the stretch contains no counts. */
-static int64_t reset_after_ms(const struct tw_family *family, const struct twi_decision *decision) {
+static int64_t reset_after_ms(const struct tw_family *family, int64_t limit, const struct twi_decision *decision) {
     twi_check_dear(decision->counts != NULL);
-    uint32_t parts = family->kind.sub_windows, newest = 0;
     decision->counts[0] = decision->view > 0 ? decision->view : 0;
-    while (newest <= parts && decision->counts[newest] == 0) newest++;
-    return newest > parts ? 0 : gone_after_ms(family, decision, newest);
+    struct twi_slide slide = slide_of(family, limit, decision);
+    return twi_slide_reset_ms(&slide, decision->counts);
 }
 
 static void fill_verdict(const struct tw_family *family, tw_status status, int64_t n, int64_t limit,
@@ -167,7 +145,7 @@ static void fill_verdict(const struct tw_family *family, tw_status status, int64
     twi_check_dear(family->kind.slides);
     verdict->used = twi_saturated_sum(decision->view, decision->carried);
     verdict->remaining = verdict->used < limit ? limit - verdict->used : 0;
-    verdict->reset_after_ms = reset_after_ms(family, decision);
+    verdict->reset_after_ms = reset_after_ms(family, limit, decision);
     verdict->error_bound = twi_saturated_sum(verdict->error_bound, decision->carried_bound);
     if (status == TW_DENIED)
         twi_verdict_deny(verdict, twi_decision_cause(decision, n, limit), retry_ms(family, n, limit, decision));
