@@ -105,7 +105,7 @@ TWI_HOT_CODE TWI_INLINE bool TWI_HOT_OWN(take_all)(const tw_claim *const *claims
     struct twi_thread *self = twi_thread_self;
     struct hot_claimed claimed[TWI_HOT_ALL_MAX];
     twi_check_dear(count != 0 && count <= TWI_HOT_ALL_MAX);
-    if (twi_unlikely(!hot_may_go_on(self, engine, HOT_OUTSIDE))) return false;
+    if (twi_unlikely(!hot_may_begin_apart(self, engine))) return false;
     twi_section_enter(self);
     for (size_t i = 0; i < count; i++) claimed[i].generation = twi_load_acquire(&claims[i]->family->current); /* W1 */
     TWI_RACE_POINT(window_loaded_time_not_read);
