@@ -15,6 +15,7 @@
 #include "engine/limit/refund.h"
 #include "engine/limit/share.h"
 #include "engine/limit/sliding.h"
+#include "engine/reserve/reserve.h"
 
 /* ---- the functions ---- */
 
@@ -154,5 +155,6 @@ void twi_family_kind_choose(struct tw_family *family, const tw_family_options *o
     kind->item_flags = item_flags[options->redis_shape];
     kind->has_fields = options->redis_shape == TW_REDIS_HASH;
     kind->shares = kind->synced && !kind->is_hard && options->kind == TW_KIND_COUNTER;
+    kind->takes_holds = twi_hold_refusal(family, options) == NULL;
     choose_functions(family);
 }

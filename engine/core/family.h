@@ -78,7 +78,7 @@ struct twi_family_kind {
     bool gauge;          /* TW_KIND_GAUGE with Redis (gauge.c) */
     uint8_t sub_windows; /* windows that cover the length of a sliding limit; otherwise 1 */
     tw_status (*hot_add)(tw_family *family, tw_key key, int64_t delta, int64_t *view); /* add_fast.h */
-    _Atomic(twi_hot_acquire *) hot_acquire; /* `acquire` or `quick` of `limit`, or twi_shadow_acquire(), which calls `acquire` */
+    _Atomic(twi_hot_acquire *) hot_acquire; /* `acquire` or `quick` of `limit`, or twi_shadow_acquire() */
     const struct twi_limit_kind *limit;     /* decision.h */
     bool (*hot_group)(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
                       tw_status *status, struct twi_why *why); /* NULL means that keys are added one by one */
@@ -91,6 +91,7 @@ struct twi_family_kind {
     bool is_strict;       /* TW_LIMIT_STRICT (strict.h) */
     uint16_t item_flags;  /* TWI_ITEM_HASH or TWI_ITEM_ZSET; 0 means strings, where a key is a name in Redis */
     bool has_fields;      /* with TW_REDIS_HASH, keys are checked (twi_call_check_key()) */
+    bool takes_holds;     /* it is for tw_hold() (hold.c) */
 };
 
 /* What tw_family_set() changes, field by field. Any thread reads it. */

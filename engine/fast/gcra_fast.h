@@ -1,9 +1,9 @@
-/* gcra_fast.h -- tw_acquire() of a GCRA limit without Redis, for a known key whose word was computed under this limit. It
- * is a part of the same template, and all_fast.h is included before it.
- * Always true: this path does only what twi_gcra_acquire() and shadow.c also do, by the same arithmetic (limit/pace.h).
- * A word changes by one compare-and-swap, and a denied call does not write. A word that is not set yet, that is closed or
- * frozen, that another limit has set, or that changes meanwhile, is for the complete decision. The clock is read after the window was loaded (W1),
- * the exact one at most once. */
+/* gcra_fast.h -- tw_acquire() of a GCRA limit without Redis, for a known key whose word was computed under this
+ * limit. It is a part of the same template, and all_fast.h is included before it.
+ * Always true: this path does only what twi_gcra_acquire() and shadow.c also do, by the same arithmetic
+ * (limit/pace.h). A word changes by one compare-and-swap, and a denied call does not write. A word that is not set
+ * yet, that is closed or frozen, that another limit has set, or that changes meanwhile, is for the complete
+ * decision. The clock is read after the window was loaded (W1), the exact one at most once. */
 #include "engine/limit/pace.h"
 #include "engine/limit/shadow.h"
 

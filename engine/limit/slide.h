@@ -1,7 +1,7 @@
-/* slide.h -- the arithmetic of sliding limits (sliding.c): the weight of the windows before, and when the stretch leaves
- * them.
- * Always true: it is the same for the complete decision and the fast one (engine/fast/sliding_fast.h). All functions are
- * pure. counts[i] is the count of the window that is i windows before this one. */
+/* slide.h -- the arithmetic of sliding limits (sliding.c): the weight of the windows before, and when the stretch
+ * leaves them.
+ * Always true: it is the same for the complete decision and the fast one (engine/fast/sliding_fast.h). All
+ * functions are pure. counts[i] is the count of the window that is i windows before this one. */
 #ifndef TWI_LIMIT_SLIDE_H
 #define TWI_LIMIT_SLIDE_H
 

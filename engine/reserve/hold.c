@@ -8,8 +8,7 @@
 #include "engine/reserve/hold_shared.h"
 #include "engine/reserve/reserve.h"
 
-static tw_status check_hold(const tw_family *family, tw_key key) {
-    const tw_family_options *options = &family->options;
+TWI_COLD const char *twi_hold_refusal(const struct tw_family *family, const tw_family_options *options) {
     const char *why = NULL;
     if (options->window != TW_WINDOW_FOREVER) why = "window: tw_hold() is for TW_WINDOW_FOREVER families";
     if (family->kind.evicts_idle) why = "on_full: tw_hold() is not for TW_ON_FULL_EVICT_IDLE families";
@@ -19,20 +18,26 @@ static tw_status check_hold(const tw_family *family, tw_key key) {
     if (options->redis_shape != TW_REDIS_STRING) why = "redis_shape: tw_hold() is for TW_REDIS_STRING families";
     if (family->kind.synced && family->engine->life.is_shared)
         why = "shared: with Redis, tw_hold() is not for shared engines";
-    return why == NULL ? twi_call_check_key(family, key) : twi_refuse(TW_ERR_MODE, why);
+    return why;
+}
+
+static tw_status check_hold(const tw_family *family, tw_key key) {
+    if (twi_likely(family->kind.takes_holds)) return twi_call_check_key(family, key);
+    return twi_refuse(TW_ERR_MODE, twi_hold_refusal(family, &family->options));
 }
 
 static tw_status begin_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
     twi_check(verdict != NULL);
-    twi_reserve_verdict(verdict, family, limit);
     tw_status status = check_hold(family, key);
     if (status == TW_OK && twi_load_relaxed(&family->policy.shadow)) /* slots that are held can be released */
         status = twi_refuse(TW_ERR_MODE, "shadow: tw_hold() is not for families in shadow mode");
     if (status == TW_OK && (limit < 0 || limit > TW_DELTA_MAX))
         status = twi_refuse(TW_ERR_RANGE, "limit: not within 0..TW_DELTA_MAX");
+    if (twi_unlikely(status != TW_OK) || family->kind.synced) twi_reserve_verdict(verdict, family, limit);
     return status;
 }
 
+/* It writes the verdict. */
 static tw_status hold_locally(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
     twi_check(!family->kind.synced);
     if (family->engine->life.is_shared) return twi_hold_shared_take(family, key, limit, verdict);

@@ -5,6 +5,7 @@
 #include "engine/core/witness.h"
 #include "engine/count/lookup.h"
 #include "engine/limit/limit_stats.h"
+#include "engine/reserve/reserve.h"
 #include "engine/table/record.h"
 #include "engine/table/table.h"
 
@@ -159,7 +160,9 @@ struct slot_key {
 
 /* Does the rest of the step that `word` shows. Any process does that. */
 static void finish_step(const struct slot_key *key, uint64_t word) {
-    _Atomic uint64_t *account = account_of(key->engine, key->table, key->cell, place_of(word), false);
+    _Atomic uint64_t *account = key->account; /* of most steps */
+    if (twi_unlikely(place_of(word) != key->place))
+        account = account_of(key->engine, key->table, key->cell, place_of(word), false);
     twi_check(account != NULL); /* it was there before the step began */
     uint64_t now = twi_load_acquire(account);
     /* HS6, pairs with HS5. If the step is over, the account may have had further ones, and must not be changed. If
@@ -241,7 +244,10 @@ static tw_status take(const struct twi_call *call, int64_t limit, tw_verdict *ve
     uint32_t used = status == TW_OK ? take_slot(&key, limit, &taken) : 0;
     if (status == TW_OK && !taken && used < limit)
         status = twi_refuse(TW_ERR_FULL, "key: 16,777,215 slots are in use, and no more are kept");
-    if (status != TW_OK) return twi_limit_stats_answered(call->family, 1, status, verdict);
+    if (twi_unlikely(status != TW_OK)) {
+        twi_reserve_verdict(verdict, call->family, limit);
+        return twi_limit_stats_answered(call->family, 1, status, verdict);
+    }
     if (taken)
         twi_verdict_fill_plain(verdict, limit, used, 0, TW_UNBOUNDED, call->now_ms);
     else
@@ -258,9 +264,15 @@ tw_status twi_hold_shared_take(tw_family *family, tw_key key, int64_t limit, tw_
     struct twi_call call;
     tw_status status = twi_witness_need(family->engine);
     if (status == TW_OK) status = twi_call_begin(&call, family, key);
-    if (status != TW_OK) return status;
+    if (twi_unlikely(status != TW_OK)) {
+        twi_reserve_verdict(verdict, family, limit);
+        return status;
+    }
     status = twi_call_now(&call);
-    if (status == TW_OK) status = take(&call, limit, verdict);
+    if (status == TW_OK)
+        status = take(&call, limit, verdict);
+    else
+        twi_reserve_verdict(verdict, family, limit);
     twi_call_end(&call);
     return status;
 }

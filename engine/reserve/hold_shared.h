@@ -23,7 +23,7 @@
 
 #define TWI_SLOTS_MAX ((1u << 24) - 1) /* of one key */
 
-/* The family, key and limit are checked. `verdict` has its first values. */
+/* The family, key and limit are checked. The first one writes the verdict, whatever its status is. */
 tw_status twi_hold_shared_take(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict);
 tw_status twi_hold_shared_give(tw_family *family, tw_key key);
 

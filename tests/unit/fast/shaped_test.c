@@ -1,8 +1,8 @@
-/* shaped_test.c -- the fast ways of GCRA and of sliding limits (gcra_fast.h, sliding_fast.h) answer as the complete ones
- * (gcra.c, sliding.c) do, field by field.
- * Always true: the same calls are made in two families of one engine, whose clock stands between the two. The fast way
- * begins when the caller has a line for the statistics of limits, which is checked before. A call has taken it if it did
- * not count in `looks`, which each complete decision does.
+/* shaped_test.c -- the fast ways of GCRA and of sliding limits (gcra_fast.h, sliding_fast.h) answer as the complete
+ * ones (gcra.c, sliding.c) do, field by field.
+ * Always true: the same calls are made in two families of one engine, whose clock stands between the two. The fast
+ * way begins when the caller has a line for the statistics of limits, which is checked before. A call has taken it
+ * if it did not count in `looks`, which each complete decision does.
  * Covers: engine/fast/gcra_fast.h, engine/fast/sliding_fast.h, engine/limit/pace.h, engine/limit/slide.h. */
 #include "tests/unit/rig.h"
 
@@ -81,8 +81,8 @@ static void add(struct pair *pair, tw_key key, int64_t window_ms) {
     if (status[0] == TW_OK) assert_i64_equal(views[0], views[1]);
 }
 
-/* The next calls rely on a word that lags; the exact clock does not. A denial of a sliding limit has the time of the word
- * or a later one, so that word does not lag here. */
+/* The next calls rely on a word that lags; the exact clock does not. A denial of a sliding limit has the time of
+ * the word or a later one, so that word does not lag here. */
 static void lag(struct pair *pair) {
     rig_turn(&rig);
     if (pair->is_gcra) fake_clock_advance_ms(&rig.clock, test_prng_between(&pair->prng, 1, 9));
@@ -175,9 +175,10 @@ static void play(uint64_t seed, bool is_gcra) {
     assert_true(pair.admitted > STEPS / 50 && pair.fast_calls > STEPS / 50);
 }
 
-/* Goal: status, each field of the verdict and each statistic are those of the complete decision. Method: the same calls,
- * drawn from a seed, in two families: known keys and new ones, a full table, limits and bursts that change, amounts out
- * of range, shadow mode, sections, windows that end, a wall clock that is set, and a word of time that lags. */
+/* Goal: status, each field of the verdict and each statistic are those of the complete decision. Method: the same
+ * calls, drawn from a seed, in two families: known keys and new ones, a full table, limits and bursts that change,
+ * amounts out of range, shadow mode, sections, windows that end, a wall clock that is set, and a word of time that
+ * lags. */
 static void play_all(bool is_gcra) {
     uint64_t seed = test_seed();
     for (uint64_t i = 0; i < 16; i++) {
@@ -220,7 +221,8 @@ RIG_TEST(known_keys_of_gcra_take_the_fast_way) {
     assert_true(is_fast(family, tw_str("some key"), 1, 6, &verdict, &status));
 }
 
-/* Goal: the same for a sliding limit, in the next window, too. A denial that may end in a moment is the exact clock's. */
+/* Goal: the same for a sliding limit, in the next window, too. A denial that may end in a moment is the exact
+ * clock's. */
 RIG_TEST(known_keys_of_a_sliding_limit_take_the_fast_way) {
     tw_family *family = family_of(TW_SHAPE_SLIDING);
     tw_verdict verdict;
@@ -245,8 +247,8 @@ RIG_TEST(known_keys_of_a_sliding_limit_take_the_fast_way) {
     assert_i64_equal(verdict.retry_after_ms, 30);
 }
 
-/* Goal: a word of time that nobody keeps denies no call that the clock admits, and shows no time that is over. Method: the
- * limit has been reached in the window before, and calls rely on the word while time passes. */
+/* Goal: a word of time that nobody keeps denies no call that the clock admits, and shows no time that is over.
+ * Method: the limit has been reached in the window before, and calls rely on the word while time passes. */
 RIG_TEST(a_late_word_does_not_deny) {
     tw_family *family = family_of(TW_SHAPE_SLIDING);
     tw_verdict verdict;
