@@ -120,6 +120,26 @@ for keys; do
 done
 
 echo
+echo 'instructions of one call with a key whose total is known, in a family with Redis (29 bytes, one engine)'
+if command -v redis-server >/dev/null; then
+    redis-server --port 0 --unixsocket "$work/redis" --save '' --appendonly no >"$work/redis.log" 2>&1 &
+    redis=$!
+    trap 'kill $redis; rm -rf "$work"' EXIT
+    export BENCH_REDIS="$work/redis"
+    while [ ! -S "$BENCH_REDIS" ] && kill -0 $redis; do sleep 0.1; done
+    printf '%8s | %7s %16s\n' keys tw_add 'tw_acquire, soft'
+    for keys; do
+        measure tw_add add_synced "$keys" 0 0
+        added=$hit
+        measure tw_acquire acquire_synced "$keys" 0 0
+        printf '%8s | %7s %16s\n' "$keys" "$added" "$hit"
+    done
+    unset BENCH_REDIS
+else
+    echo '(there is no redis-server)'
+fi
+
+echo
 echo 'instructions of one add of one key again and again (29 bytes, local)'
 printf '%14s %14s %16s %18s\n' 'tw_add' 'without view' 'tw_pin_add' 'without view'
 line=

@@ -137,14 +137,23 @@ static struct accounts *follow(tw_engine *engine, struct twi_generation *table, 
     return line != 0 ? twi_arena_at(&engine->arena, (uint32_t)line) : NULL;
 }
 
-/* Returns the account of that process in the cell of a key, or NULL. */
-static _Atomic uint64_t *account_of(tw_engine *engine, struct twi_generation *table, struct twi_cell *cell,
-                                    uint32_t place, bool makes) {
-    twi_check(place != 0);
+/* Returns the account of that process in the cell of a key, wherever it is, or NULL. */
+static __attribute__((noinline)) _Atomic uint64_t *account_at(tw_engine *engine, struct twi_generation *table,
+                                                              struct twi_cell *cell, uint32_t place, bool makes) {
     struct accounts *accounts = follow(engine, table, &cell->base, makes);
     for (uint32_t left = (place - 1) / ACCOUNTS; left != 0 && accounts != NULL; left--)
         accounts = follow(engine, table, &accounts->next, makes);
     return accounts != NULL ? &accounts->words[(place - 1) % ACCOUNTS] : NULL;
+}
+
+/* The same. The first processes have theirs in the first line. */
+static _Atomic uint64_t *account_of(tw_engine *engine, struct twi_generation *table, struct twi_cell *cell,
+                                    uint32_t place, bool makes) {
+    twi_check(place != 0);
+    int64_t line = twi_load_acquire(&cell->base); /* HS4 */
+    if (twi_unlikely(line == 0) || place > ACCOUNTS) return account_at(engine, table, cell, place, makes);
+    struct accounts *first = twi_arena_at(&engine->arena, (uint32_t)line);
+    return &first->words[place - 1];
 }
 
 /* ---- steps ---- */
