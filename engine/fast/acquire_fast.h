@@ -2,11 +2,12 @@
  * as add_fast.h for tw_add(). It is a part of the same template, and add_fast.h is included before it.
  *
  * There are three levels:
- *   - acquire_short and acquire_long are for families without Redis, n > 0, threads outside of any section, and plain
- *     counters that are found by the first look at the tags or at the index. They call no function on these paths.
+ *   - acquire_short and acquire_long are for n > 0, threads outside of any section, and plain counters that are found by
+ *     the first look at the tags or at the index. They call no function on these paths. With Redis they admit if this
+ *     engine is alone with a known total, and the limit is not near.
  *   - acquire_further continues in the section of its caller. It handles keys in other places, and striped counters
- *     (slice.c). acquire_anyhow begins again, and also handles contention, n = 0, open sections, and families with
- *     Redis.
+ *     (slice.c). acquire_anyhow begins again, and also handles contention, n = 0, open sections, and what
+ *     several engines share.
  *   - twi_acquire_slow() begins again and handles all other cases.
  * Always true: this path does only what twi_acquire_slow() also does, and it never denies a call that a more exact
  * clock might admit. A count rises by one compare-and-swap, from a value that leaves room. A denied call does not
@@ -32,17 +33,20 @@ hot_find_slow(const tw_engine *engine, struct twi_generation *generation, uint64
     return hot_find_by_index(&engine->arena, generation, hash, key, &end);
 }
 
-/* Returns the cell of the key, plain or striped, or NULL. Its cold part is in the line before or after it. */
+/* The cold part of a short key is in the line before or after its cell. */
+TWI_INLINE void hot_ask_cold(const struct twi_cell *cell) {
+    __builtin_prefetch((const char *)cell - TWI_LINE_BYTES);
+    __builtin_prefetch((const char *)cell + TWI_LINE_BYTES);
+}
+
+/* Returns the cell of the key, plain or striped, or NULL. */
 TWI_INLINE struct twi_cell *hot_find(const tw_engine *engine, struct twi_generation *generation, uint64_t hash,
                                      bool synced, tw_key key) {
     bool is_long = key.size > TWI_KEY_INLINE;
     twi_area_ask(generation, hash, is_long, synced);
     struct hot_line line = hot_line_of(&engine->arena, generation, hash);
     struct twi_cell *cell = hot_cell_at(&engine->arena, hot_line_first(line, hash), is_long);
-    if (synced && !is_long) {
-        __builtin_prefetch((char *)cell - TWI_LINE_BYTES);
-        __builtin_prefetch((char *)cell + TWI_LINE_BYTES);
-    }
+    if (synced && !is_long) hot_ask_cold(cell);
     if (twi_likely(hot_is_it(cell, key, false, HOT_MAYBE_STRIPED))) return cell;
     return hot_find_slow(engine, generation, hash, key);
 }
@@ -198,7 +202,7 @@ TWI_HOT_OWN(acquire_anyhow)(tw_family *family, tw_key key, int64_t n, int64_t li
     return twi_acquire_slow(family, key, n, limit, verdict);
 }
 
-/* ---- plain counters of families without Redis ---- */
+/* ---- plain counters ---- */
 
 /* Returns true if all conditions of this level are true, except for the key. acquire_anyhow handles a limit of 0. */
 TWI_INLINE bool TWI_HOT_OWN(acquire_is_plain)(const struct twi_thread *self, const tw_engine *engine, int64_t n,
@@ -230,10 +234,16 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_plain)(struct twi_thread *
     if (twi_unlikely(lines == NULL) || twi_unlikely(self->shard >= lines->count)) goto not_plain;
     struct twi_limit_shard *counts = (struct twi_limit_shard *)((char *)lines->shards + self->shard_bytes);
     TWI_RACE_POINT(limit_cell_found_not_read);
+    if (TWI_HOT_SYNCED && (!family->kind.shares || !twi_share_is_alone(family, cell))) goto not_plain;
+    int64_t base = TWI_HOT_SYNCED ? twi_load_relaxed(&cell->base) : 0;
     uint64_t word = twi_load_acquire(&cell->local); /* C2 */
     if (twi_unlikely((word & TWI_FROZEN) != 0)) goto not_plain;
     int64_t used = twi_word_value(word);
-    if (used + n > limit) {
+    if (TWI_HOT_SYNCED) { /* denials, and what is near the limit, need more than the count (share.h) */
+        if (twi_unlikely(used > TW_DELTA_MAX)) goto not_plain; /* only Redis's total leaves room */
+        used = twi_saturated_sum(used, base);
+        if (twi_unlikely(twi_saturated_sum(used, n) >= twi_limit_near(limit))) goto not_plain;
+    } else if (used + n > limit) {
         if (twi_unlikely(n > limit) || !hot_may_deny(engine, generation, &now_ms)) goto not_plain;
         int64_t denied = twi_limit_stats_raise(&counts->denied);
         if (twi_likely(verdict != NULL))
@@ -249,9 +259,16 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_plain)(struct twi_thread *
     }
     used += n;
     int64_t calls = twi_limit_stats_raise(&counts->admitted);
-    if (twi_unlikely(twi_limit_is_near_below(used, limit))) (void)twi_limit_stats_raise(&counts->near);
-    if (twi_likely(verdict != NULL))
+    if (TWI_HOT_SYNCED) {
+        if (twi_unlikely((word & TWI_DIRTY) == 0))
+            twi_dirty_mark(engine, generation, cell, twi_load_relaxed(&cell->meta));
+    } else if (twi_unlikely(twi_limit_is_near_below(used, limit))) {
+        (void)twi_limit_stats_raise(&counts->near);
+    }
+    if (twi_likely(verdict != NULL)) {
         twi_verdict_fill_plain(verdict, limit, used, generation->start_ms, generation->end_ms, now_ms);
+        if (TWI_HOT_SYNCED) twi_verdict_fill_tail(verdict, TW_BY_VIEW, true);
+    }
     twi_section_leave_first(self);
     return twi_call_over(engine, calls);
 not_plain:
@@ -267,6 +284,7 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_by_line)(struct twi_thread
     const struct twi_arena *arena = &generation->family->engine->arena;
     struct twi_cell *cell =
         hot_cell_at(arena, hot_line_first(hot_line_of(arena, generation, hash), hash), short_key == NULL);
+    if (TWI_HOT_SYNCED && short_key != NULL) hot_ask_cold(cell);
     if (hot_may_be(cell, key.size, HOT_NOT_STRIPED) &&
         twi_likely(short_key == NULL ? TWI_HOT_LONG_IS(key, cell->key)
                                      : TWI_HOT_SHORT_IS(*short_key, cell->key, key.size)))
@@ -291,11 +309,11 @@ TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(acquire_time
     if (twi_likely(hot_key_is_short(key))) {
         TWI_HOT_SHORT_KEY short_key = TWI_HOT_SHORT_OF(key);
         uint64_t hash = TWI_HOT_SHORT_HASH(engine, short_key, key);
-        twi_area_ask(generation, hash, false, false);
+        twi_area_ask(generation, hash, false, TWI_HOT_SYNCED);
         return TWI_HOT_OWN(acquire_by_line)(self, generation, key, &short_key, n, limit, now_ms, verdict, hash);
     }
     uint64_t hash = TWI_HOT_LONG_HASH(engine, key);
-    twi_area_ask(generation, hash, true, false);
+    twi_area_ask(generation, hash, true, TWI_HOT_SYNCED);
     return TWI_HOT_OWN(acquire_by_line)(self, generation, key, NULL, n, limit, now_ms, verdict, hash);
 }
 
@@ -316,7 +334,7 @@ TWI_HOT_OWN(acquire_long)(tw_family *family, tw_key key, int64_t n, int64_t limi
         return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
     }
     uint64_t hash = TWI_HOT_LONG_HASH(engine, key);
-    twi_area_ask(generation, hash, true, false);
+    twi_area_ask(generation, hash, true, TWI_HOT_SYNCED);
     return TWI_HOT_OWN(acquire_by_line)(self, generation, key, NULL, n, limit, now_ms, verdict, hash);
 }
 
@@ -338,15 +356,14 @@ TWI_HOT_OWN(acquire_short)(tw_family *family, tw_key key, int64_t n, int64_t lim
     }
     TWI_HOT_SHORT_KEY short_key = TWI_HOT_SHORT_OF(key);
     uint64_t hash = TWI_HOT_SHORT_HASH(engine, short_key, key);
-    twi_area_ask(generation, hash, false, false);
+    twi_area_ask(generation, hash, false, TWI_HOT_SYNCED);
     return TWI_HOT_OWN(acquire_by_line)(self, generation, key, &short_key, n, limit, now_ms, verdict, hash);
 }
 
 /* No register is saved before the code knows which of the functions is needed. */
 tw_status TWI_HOT_ACQUIRE(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
-    if (!TWI_HOT_SYNCED && twi_likely(hot_key_is_short(key)))
-        return TWI_HOT_OWN(acquire_short)(family, key, n, limit, verdict);
-    if (!TWI_HOT_SYNCED && twi_likely(key.size - TWI_KEY_INLINE - 1 < TW_KEY_SIZE_MAX - TWI_KEY_INLINE))
+    if (twi_likely(hot_key_is_short(key))) return TWI_HOT_OWN(acquire_short)(family, key, n, limit, verdict);
+    if (twi_likely(key.size - TWI_KEY_INLINE - 1 < TW_KEY_SIZE_MAX - TWI_KEY_INLINE))
         return TWI_HOT_OWN(acquire_long)(family, key, n, limit, verdict);
     return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
 }

@@ -56,6 +56,15 @@ struct twi_share_estimate {
     int64_t no_check_below; /* a smaller count needs no further check; otherwise twi_share_decided() */
     int64_t bound;          /* the bound of such an admission (share.c) */
 };
+/* Returns true if this engine is alone with a known total, and Redis replies: then the limit is as one of this process
+ * below twi_limit_near(). */
+TWI_INLINE bool twi_share_is_alone(const struct tw_family *family, struct twi_cell *cell) {
+    const struct twi_peers *peers = &family->engine->peers;
+    const struct twi_cold *cold = twi_cell_cold(cell, twi_load_relaxed(&cell->meta));
+    int64_t total_state = twi_load_relaxed(&cold->total_state);
+    return twi_likely(total_state != 0) && twi_load_relaxed(&peers->live_engines) == 1 &&
+           twi_likely(twi_load_relaxed(&peers->away_since_ms) == 0) && twi_total_state_middle(total_state) == 0;
+}
 /* Returns false if the complete decision is needed. */
 bool twi_share_estimate_among(const struct tw_family *family, struct twi_cell *cell, const struct twi_cold *cold,
                               int64_t n, int64_t limit, struct twi_share_estimate *estimate);

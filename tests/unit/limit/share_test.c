@@ -375,3 +375,113 @@ TEST(refused_keys_hold_no_other_up_near_its_limit) {
     assert_true(count >= 3);
     hand_close(&rig);
 }
+
+/* ---- the short way (acquire_fast.h) ------------------------------------------------------------------------------ */
+
+#define PAIR_KEYS 8u
+
+struct pair {
+    struct rig rig;
+    struct test_prng prng;
+    tw_family *fast, *complete;
+    uint64_t short_calls, denied;
+};
+
+/* Until this thread has a line of its own for the statistics of the limit. */
+static void warm(struct pair *pair, tw_family *family) {
+    for (uint32_t i = 0; i < 1100; i++) (void)tw_acquire(family, tw_str("warm"), 1, 100000, NULL);
+    rig_settle(&pair->rig);
+    assert_non_null(twi_load_acquire(&family->limit_lines));
+}
+
+/* Redis reports the totals of both families. Other engines have counted 7 units of each key before. */
+static void tell_totals(void) {
+    (void)hand_collect(1000);
+    while (hand->count != 0) {
+        struct twi_item item = hand_pop();
+        int64_t local = twi_word_value(twi_load_relaxed(&item.cell->local));
+        struct twi_reply answer = {.total = local + 7, .has_total = true};
+        twi_port_acknowledge(&item, &answer);
+    }
+}
+
+static void compare(struct pair *pair, tw_key key, int64_t n, int64_t limit) {
+    tw_verdict verdicts[2];
+    memset(verdicts, 0xa5, sizeof verdicts);
+    uint32_t looks = twi_thread_self->looks;
+    tw_status got = tw_acquire(pair->fast, key, n, limit, &verdicts[0]);
+    pair->short_calls += twi_thread_self->looks == looks;
+    assert_status(twi_acquire_slow(pair->complete, key, n, limit, &verdicts[1]), got);
+    assert_memory_equal(&verdicts[0], &verdicts[1], sizeof verdicts[0]);
+    pair->denied += got == TW_DENIED;
+}
+
+static void play(struct pair *pair) {
+    static const char *const names[PAIR_KEYS] = {"one key",
+                                                 "key of 20 bytes, two",
+                                                 "ab",
+                                                 "another",
+                                                 "a key of more than thirty-two bytes, the first",
+                                                 "a key of more than thirty-two bytes, the second",
+                                                 "key 7",
+                                                 "k8k8"};
+    int64_t limit = TEST_PRNG_PICK(&pair->prng, 60, 1000, 100000);
+    for (uint32_t i = 0; i < 3000; i++) {
+        tw_key key = tw_str(names[test_prng_below(&pair->prng, PAIR_KEYS)]);
+        int64_t n = TEST_PRNG_PICK(&pair->prng, 1, 1, 1, 1, 2, 5, 0, limit / 8, limit, limit + 1);
+        compare(pair, key, n, test_prng_chance(&pair->prng, 1, 20) ? 10 : limit);
+        if (test_prng_chance(&pair->prng, 1, 10)) tell_totals();
+        if (test_prng_chance(&pair->prng, 1, 30)) rig_pass(&pair->rig, test_prng_between(&pair->prng, 0, 20000));
+        if (test_prng_chance(&pair->prng, 1, 100)) hand_live(&pair->rig, test_prng_chance(&pair->prng, 3, 4) ? 1 : 3);
+        if (test_prng_chance(&pair->prng, 1, 100))
+            twi_port_outage(pair->rig.engine, 0,
+                            test_prng_chance(&pair->prng, 3, 4) ? 0 : pair->rig.engine->turn.mono_ms);
+    }
+}
+
+/* Goal: each field of a verdict is that of the complete decision, and most calls are short. Method: the same calls, drawn
+ * from a seed, in two families: keys of each size, unknown and known totals, limits that are near, reached and changed,
+ * other engines that come and go, outages, and windows that end. */
+TEST(alone_it_decides_as_the_complete_way) {
+    uint64_t seed = test_seed();
+    for (uint64_t i = 0; i < 8; i++) {
+        struct pair pair = {0};
+        hand_open(&pair.rig);
+        test_prng_seed(&pair.prng, seed + i);
+        pair.fast = shaped_family(&pair.rig, TW_SHAPE_FIXED, TW_OUTAGE_LOCAL);
+        tw_family_options options = pair.fast->options;
+        options.name = "g";
+        assert_status(tw_family_open(pair.rig.engine, &options, &pair.complete), TW_OK);
+        hand_live(&pair.rig, 1);
+        warm(&pair, pair.fast);
+        warm(&pair, pair.complete);
+        play(&pair);
+        assert_true(pair.short_calls > 30 && pair.denied > 100);
+        hand_close(&pair.rig);
+    }
+}
+
+/* Goal: the unit that a short call admits is marked, and comes to Redis. */
+TEST(what_the_short_way_counts_is_collected) {
+    struct pair pair = {0};
+    hand_open(&pair.rig);
+    pair.fast = open_family(&pair.rig, TW_OUTAGE_LOCAL);
+    hand_live(&pair.rig, 1);
+    warm(&pair, pair.fast);
+    assert_status(tw_acquire(pair.fast, tw_str("some key"), 1, 1000, &verdict), TW_OK);
+    tell_totals();
+    for (int i = 0; i < 3; i++) {
+        uint32_t looks = twi_thread_self->looks;
+        assert_status(tw_acquire(pair.fast, tw_str("some key"), 2, 1000, &verdict), TW_OK);
+        assert_i64_equal(twi_thread_self->looks, looks);
+        assert_i64_equal(verdict.decided_by, TW_BY_VIEW);
+        assert_i64_equal(verdict.used, 7 + 1 + 2 * (i + 1));
+        assert_i64_equal(verdict.error_bound, 0);
+        assert_i64_equal(hand_collect(10), 1);
+        assert_i64_equal(hand->held[0].delta, 2);
+        struct twi_item item = hand_pop();
+        struct twi_reply answer = {.total = 7 + 1 + 2 * (i + 1), .has_total = true};
+        twi_port_acknowledge(&item, &answer);
+    }
+    hand_close(&pair.rig);
+}
