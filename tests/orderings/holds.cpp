@@ -7,7 +7,7 @@
 //   engine/reserve/hold_shared.c:settle 762d467f0e1b
 //   engine/reserve/hold_shared.c:slots_of 57c6c42e2501
 //   engine/reserve/hold_shared.c:follow 21ab47fef4e8
-//   engine/reserve/hold_shared.c:finish_step a69970ed30ef
+//   engine/reserve/hold_shared.c:finish_step 9fc18694981b
 //   engine/reserve/hold_shared.c:quiet_word 35680926db44
 //   engine/reserve/hold_shared.c:make_step 117090dbe092
 //   engine/reserve/hold_shared.c:take_slot 59e702665c3b

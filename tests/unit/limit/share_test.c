@@ -439,9 +439,9 @@ static void play(struct pair *pair) {
     }
 }
 
-/* Goal: each field of a verdict is that of the complete decision, and most calls are short. Method: the same calls, drawn
- * from a seed, in two families: keys of each size, unknown and known totals, limits that are near, reached and changed,
- * other engines that come and go, outages, and windows that end. */
+/* Goal: each field of a verdict is that of the complete decision, and most calls are short. Method: the same calls,
+ * drawn from a seed, in two families: keys of each size, unknown and known totals, limits that are near, reached
+ * and changed, other engines that come and go, outages, and windows that end. */
 TEST(alone_it_decides_as_the_complete_way) {
     uint64_t seed = test_seed();
     for (uint64_t i = 0; i < 8; i++) {
