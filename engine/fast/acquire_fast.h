@@ -1,12 +1,14 @@
-/* acquire_fast.h -- tw_acquire() of an existing key in an open window. The whole path is one function, in the same
- * way as add_fast.h for tw_add(). It is a part of the same template, and add_fast.h is included before it.
- * 
- * There are three levels: - acquire_short and acquire_long are for n > 0, threads outside of any section, and plain
- * counters that are found by the first look at the tags or at the index. They call no function on these paths. With
- * Redis they admit if this engine is alone with a known total, and the limit is not near. - acquire_further
- * continues in the section of its caller. It handles keys in other places, and striped counters (slice.c).
- * acquire_anyhow begins again, and also handles contention, n = 0, open sections, and what several engines share. -
- * twi_acquire_slow() begins again and handles all other cases.
+/* acquire_fast.h -- tw_acquire() of an existing key in an open window. The whole path is one function, in the same way
+ * as add_fast.h for tw_add(). It is a part of the same template, and add_fast.h is included before it.
+ *
+ * There are three levels:
+ *   - acquire_short and acquire_long are for n > 0, threads outside of any section, and plain counters that are found
+ *     by the first look at the tags or at the index. They call no function on these paths. With Redis they admit if
+ *     this engine is alone with a known total, and the limit is not near.
+ *   - acquire_further continues in the section of its caller. It handles keys in other places, and striped counters
+ *     (slice.c). acquire_anyhow begins again, and also handles contention, n = 0, open sections, and what several
+ *     engines share.
+ *   - twi_acquire_slow() begins again and handles all other cases.
  * Always true: this path does only what twi_acquire_slow() also does, and it never denies a call that a more exact
  * clock might admit. A count rises by one compare-and-swap, from a value that leaves room. A denied call does not
  * write (trap E36). */
