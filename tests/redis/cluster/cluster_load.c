@@ -1,4 +1,4 @@
-/* cluster_load.c -- four processes count over a real cluster for as long as all its slots move, some of them there and back, and
+/* cluster_load.c -- four processes count over a real cluster while all its slots move, some of them there and back, and
  * while its masters are killed one after the other, also where the replica that takes over is seconds behind. Every sum
  * is right to the unit.
  *
