@@ -12,8 +12,9 @@
 /* If the lengths of the keys are not known, one key in 256 decides: at least one key, and at most 64. */
 #define DECIDING_PART 256u
 #define DECIDING_MOST 64u
-/* If an area has at most so many lines for short keys (8 MiB), an insert lays it out. Some 100,000 keys. */
-#define PUT_OFF_LINES 131072u
+/* Shared memory rarely has huge pages, so a touch of a page commits no more than it. There only so much of an area is
+ * faulted in before it is used (8 MiB). */
+#define AHEAD_LINES_SHARED 131072u
 
 /* Returns how many records are adjacent: two if they share a line for their cold parts, otherwise one. *lines
  * becomes the number of their lines. */
@@ -131,6 +132,11 @@ static bool plan_of(struct twi_arena *arena, const struct twi_generation *genera
     return false;
 }
 
+/* Returns how many chunks fit into so many lines. */
+static uint32_t chunks_in(const struct twi_area *area, uint32_t lines) {
+    return (lines + area->stride - area->lines_of_chunk) / area->stride;
+}
+
 bool twi_area_begin(struct twi_arena *arena, struct twi_generation *generation, struct twi_area_forecast forecast,
                     int64_t spare, struct twi_area_plan *plan) {
     if (!plan_of(arena, generation, forecast, spare, plan)) return false;
@@ -141,8 +147,11 @@ bool twi_area_begin(struct twi_arena *arena, struct twi_generation *generation, 
         line = twi_piece_take(arena, generation, (uint32_t)lines_of(plan));
     if (line == 0) return false;
     area->lines = (uint8_t)plan->lines;
+    area->stride = (uint16_t)plan->stride;
+    area->lines_of_chunk = (uint16_t)plan->lines_of_chunk;
     uint32_t unit = unit_lines(generation->synced, plan->lines);
-    area->per_chunk = UINT32_MAX; /* with only one chunk no place is lost */
+    plan->chunks = chunks_in(area, (uint32_t)lines_of(plan)); /* a smaller area may have a rest for one more */
+    area->per_chunk = UINT32_MAX;                             /* with only one chunk no place is lost */
     if (plan->chunks > 1) area->per_chunk = plan->stride / unit * unit_records(generation->synced, plan->lines);
     area->first = twi_arena_at(arena, line + 1);
     twi_fence_compiler(); /* if this thread ends in between, the piece leaks (table.h) */
@@ -155,26 +164,43 @@ static uint32_t line_of(struct twi_arena *arena, const struct twi_generation *ge
     return twi_arena_line(arena, generation->area.first) - 1;
 }
 
+static struct twi_chunk *chunk_at(struct twi_arena *arena, const struct twi_generation *generation, uint32_t number) {
+    return twi_arena_at(arena, line_of(arena, generation) + number * generation->area.stride);
+}
+
+/* Makes the head of a chunk. It is entered together with the others: before that, threads take the records of other
+ * chunks by their number, and would find a chunk without any. */
+static void begin_chunk(struct twi_arena *arena, struct twi_generation *generation, uint32_t number) {
+    struct twi_chunk *chunk = chunk_at(arena, generation, number);
+    twi_chunk_begin(arena, generation, chunk, generation->area.lines - 1u, generation->area.lines_of_chunk);
+    chunk->lines = 0;                                 /* the chunk is not a separate piece of memory */
+    twi_store_relaxed(&chunk->used, chunk->capacity); /* no thread takes its records by their number */
+    if (number != 0) chunk->older = twi_arena_line(arena, chunk_at(arena, generation, number - 1));
+}
+
+/* All chunks are made, so walks, look-ups and inserts may use the area. */
+static void show(struct twi_arena *arena, struct twi_generation *generation) {
+    struct twi_area *area = &generation->area;
+    uint32_t last = chunks_in(area, area->taken) - 1, older;
+    struct twi_chunk *first = chunk_at(arena, generation, 0), *chunk = chunk_at(arena, generation, last);
+    uint32_t line = twi_arena_line(arena, chunk);
+    twi_push(&generation->chunks[area->lines - 1], line, older, first->older = older); /* T10 */
+    TWI_RACE_POINT(area_made_not_shown);
+    twi_store_release(&area->places[area->lines != 1],
+                      last * area->per_chunk + chunk->capacity); /* H1, pairs with H2 */
+}
+
 bool twi_area_fill(struct twi_arena *arena, struct twi_generation *generation, struct twi_area_plan *plan,
                    uint32_t *work) {
     if (plan->chunks == 0) return true;
-    uint32_t kind = plan->lines - 1, first = line_of(arena, generation);
     for (; plan->next < plan->chunks; plan->next++) {
         if (*work < plan->stride) return false;
         *work -= plan->stride;
-        uint32_t line = first + plan->next * plan->stride;
+        uint32_t line = line_of(arena, generation) + plan->next * plan->stride;
         if (plan->ahead) twi_arena_touch(arena, line, plan->lines_of_chunk);
-        struct twi_chunk *chunk = twi_arena_at(arena, line);
-        twi_chunk_begin(arena, generation, chunk, kind, plan->lines_of_chunk);
-        chunk->lines = 0;                                 /* the chunk is not a separate piece of memory */
-        twi_store_relaxed(&chunk->used, chunk->capacity); /* no thread takes its records by their number */
-        uint32_t older;
-        twi_push(&generation->chunks[kind], line, older, chunk->older = older); /* T10 */
+        begin_chunk(arena, generation, plan->next);
     }
-    struct twi_chunk *last = twi_arena_at(arena, first + (plan->chunks - 1) * plan->stride);
-    uint32_t records = (plan->chunks - 1) * generation->area.per_chunk + last->capacity;
-    TWI_RACE_POINT(area_made_not_shown);
-    twi_store_release(&generation->area.places[kind != 0], records); /* H1, pairs with H2 */
+    show(arena, generation);
     return true;
 }
 
@@ -183,25 +209,41 @@ void twi_area_lay_out(struct twi_arena *arena, struct twi_generation *generation
     struct twi_area_forecast forecast = {keys_expected, 1};
     uint32_t work = UINT32_MAX;
     if (!plan_of(arena, generation, forecast, INT64_MAX, &plan)) return;
-    if (lines_of(&plan) > PUT_OFF_LINES) {
-        if (twi_area_begin(arena, generation, forecast, INT64_MAX, &plan))
-            (void)twi_area_fill(arena, generation, &plan, &work);
-        return;
-    }
-    if (lines_of(&plan) > TWI_SEGMENT_LINES)
+    uint64_t lines = lines_of(&plan), segments = lines / TWI_SEGMENT_LINES;
+    /* A few more, because other threads take single segments while one looks for adjacent ones. */
+    if (segments > 1 && !(lines > AHEAD_LINES_SHARED && arena->is_shared))
         (void)twi_arena_stock(twi_quota_arena(arena, generation->quota), TWI_SEGMENT_LINES,
-                              (uint32_t)(lines_of(&plan) / TWI_SEGMENT_LINES), &work);
-    twi_store_relaxed(&generation->announced, (uint32_t)keys_expected);
+                              (uint32_t)(segments + 1 + segments / 128), &work);
+    twi_store_relaxed(&generation->announced,
+                      keys_expected < TWI_AREA_LAYING ? (uint32_t)keys_expected : TWI_AREA_LAYING - 1);
+}
+
+/* Begins the area if enough keys have come. Returns the word with which it is laid out; 0 means that there is no area,
+ * or that another thread begins it. */
+static uint32_t begin_announced(struct twi_arena *arena, struct twi_generation *generation, uint32_t announced) {
+    uint64_t keys = announced / DECIDING_PART < DECIDING_MOST ? announced / DECIDING_PART : DECIDING_MOST;
+    struct twi_area_plan plan;
+    if (twi_load_relaxed(&generation->keys) <= keys) return 0;
+    if (!twi_cas_relaxed(&generation->announced, &announced, 0)) return 0;
+    if (!twi_area_begin(arena, generation, twi_area_forecast(generation, announced), INT64_MAX, &plan)) return 0;
+    twi_store_relaxed(&generation->area_cursor, plan.chunks);
+    TWI_RACE_POINT(area_begun_not_told);
+    twi_store_release(&generation->announced, TWI_AREA_LAYING | plan.chunks); /* H3, pairs with H4 */
+    return TWI_AREA_LAYING | plan.chunks;
 }
 
 void twi_area_decide(struct twi_arena *arena, struct twi_generation *generation) {
-    uint32_t announced = twi_load_relaxed(&generation->announced), work = UINT32_MAX;
-    uint64_t keys = announced / DECIDING_PART < DECIDING_MOST ? announced / DECIDING_PART : DECIDING_MOST;
-    if (announced == 0 || twi_load_relaxed(&generation->keys) <= keys) return;
-    if (!twi_cas_relaxed(&generation->announced, &announced, 0)) return; /* another thread lays out the area */
-    struct twi_area_plan plan;
-    if (twi_area_begin(arena, generation, twi_area_forecast(generation, announced), INT64_MAX, &plan))
-        (void)twi_area_fill(arena, generation, &plan, &work);
+    uint32_t announced = twi_load_acquire(&generation->announced); /* H4, pairs with H3: the area has its shape */
+    if (announced != 0 && announced < TWI_AREA_LAYING) announced = begin_announced(arena, generation, announced);
+    do {
+        if (announced < TWI_AREA_LAYING) return;
+    } while (!twi_cas_acqrel(&generation->announced, &announced, /* H4 */
+                             announced - 1 == TWI_AREA_LAYING ? 0 : announced - 1));
+    begin_chunk(arena, generation, announced - 1 - TWI_AREA_LAYING);
+    TWI_RACE_POINT(area_chunk_made_not_counted);
+    /* H5, pairs with itself: who makes the count 0 sees all chunks. If a thread ends before it counts its chunk, the
+     * area is not used. */
+    if (twi_sub_acqrel(&generation->area_cursor, 1) == 1) show(arena, generation);
 }
 
 bool twi_area_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {

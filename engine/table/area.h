@@ -9,8 +9,9 @@
  * odd one after it, because many processors load such lines together anyway. A prefetch of four records takes lines
  * away from other threads (docs/SPEED.md).
  * The area has one kind of record, the kind that most keys need. A window that is made by a forecast gets its area
- * before it is shared. A small window for which only a number of keys was announced gets its area from a thread that
- * inserts. This happens after a few keys, which decide the kind. A large one gets its area at once, for short keys.
+ * before it is shared. A window for which only a number of keys was announced gets its area from the threads that
+ * insert. This begins after a few keys, which decide the kind. Then each insert makes one chunk, until all are made, so
+ * that none waits for a large area. A look-up sees the area when it is complete.
  * Always true: a place decides nothing, because the index finds each record wherever it is. A record of the area is
  * taken by a compare-and-swap of its `meta` from 0, and is never free again. A record that loses a race is kept for
  * later inserts. */
@@ -98,12 +99,12 @@ bool twi_area_begin(struct twi_arena *arena, struct twi_generation *generation, 
 /* Returns true when the area is complete. Touches at most *work lines. */
 bool twi_area_fill(struct twi_arena *arena, struct twi_generation *generation, struct twi_area_plan *plan,
                    uint32_t *work);
-/* Called before a window of so many keys of unknown lengths is shared. In a small window the first keys decide about
- * the area, and only its pages are faulted in. A large window gets an area for short keys at once, so that no insert
- * waits for so much memory. */
+/* Called before a window of so many keys of unknown lengths is shared. The first keys will decide about its area.
+ * Memory for so many short keys is faulted in, so that fewer inserts wait for it. */
 void twi_area_lay_out(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected);
-/* Lays out the area of such a window, if enough keys have come and no other thread does the same. An insert calls
- * it, inside its section. */
+/* Begins the area of such a window if enough keys have come, or makes one more chunk of it. Other threads may do the
+ * same. An insert calls it, inside its section. */
+#define TWI_AREA_LAYING (UINT32_C(1) << 31)
 void twi_area_decide(struct twi_arena *arena, struct twi_generation *generation);
 /* Gives the memory of the area back. Each line costs one unit of *work. Returns true when done. */
 bool twi_area_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);

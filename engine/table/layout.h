@@ -111,9 +111,10 @@ struct twi_quota {
 struct twi_area {
     unsigned char *first; /* the first record */
     _Atomic uint32_t places[2];
-    uint32_t per_chunk; /* how many places are between the beginnings of two chunks */
-    uint32_t taken;     /* the lines of the whole area, which are given back with the window */
-    uint8_t lines;      /* the number of lines of a record; its kind is this number less 1 */
+    uint32_t per_chunk;              /* how many places are between the beginnings of two chunks */
+    uint32_t taken;                  /* the lines of the whole area, which are given back with the window */
+    uint8_t lines;                   /* the number of lines of a record; its kind is this number less 1 */
+    uint16_t stride, lines_of_chunk; /* lines from one chunk to the next, and of a chunk */
 };
 
 /* Pieces of one size that a counter may have in place of stripes (limit/lease.h). The generation owns these pieces,
@@ -244,9 +245,11 @@ struct twi_generation {
             _Atomic uint32_t leases; /* the newest lease (limit/lease.h); the head of a list that twi_attached links */
             /* How many published keys have records of 2, 3, 4 and more lines. They decide the next area. */
             _Atomic uint32_t long_keys[TWI_LONG_KINDS];
-            /* How many keys were announced for a window whose area is not laid out yet (area.h). */
+            /* How many keys were announced for a window whose area is not begun yet. Then TWI_AREA_LAYING, and how many
+             * chunks of the area nobody makes yet (area.h). */
             _Atomic uint32_t announced;
-            /* The next place in the area to look at if a key's own place is taken. */
+            /* The next place in the area to look at if a key's own place is taken. Before the area is complete: how
+             * many of its chunks are not made. */
             _Atomic uint32_t area_cursor;
             _Atomic uint32_t limits; /* GCRA: the line of the limits that replaced others (limit/gcra.c); 0: none */
         };

@@ -35,7 +35,7 @@ enum model_label {
     X(E1) X(E2) \
     X(F1) X(F2) \
     X(FL1) X(FL2) X(FL3) X(FL4) \
-    X(H1) X(H2) \
+    X(H1) X(H2) X(H3) X(H4) X(H5) \
     X(HS1) X(HS2) X(HS3) X(HS4) X(HS5) X(HS6) \
     X(I1) X(I2) X(I3) X(I4) \
     X(J1) X(J2) X(J3) X(J4) X(J5) X(J6) X(J7) X(J8) X(J9) X(J10) X(J11) X(J12) \

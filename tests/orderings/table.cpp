@@ -1,7 +1,7 @@
 // table.cpp -- models of engine/table/table.*, index.c, area.* and of the freezing in cell.*: one generation.
 // A key is inserted with a record of an area or from chunks, published by its slot and PUBLISHED; leaves grow by closing,
 // copying and publishing, into a larger leaf or into two under a node; walkers visit records; the turn seals and freezes.
-// An area may also come later: the first insert lays it out, while the others go on without.
+// An area may also come later: the first insert begins it, each insert makes a chunk, and the others go on without.
 // Left out: memory that runs out, keys_max, keys of more than one line (or of another kind of record than the area's), spare records
 // (what loses a race stays unused), nodes of more than two entries, which place a key has in an area, the window around it.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
@@ -31,8 +31,10 @@
 //   engine/table/index.c:twi_index_find_further 2db96fc960d5
 //   engine/table/area.c:take_at 10cbee1b6d33
 //   engine/table/area.c:twi_area_take edfc1252c942
-//   engine/table/area.c:twi_area_fill 06278ce31d8b
-//   engine/table/area.c:twi_area_decide 6c3264cf6d65
+//   engine/table/area.c:begin_chunk a7b394077f26
+//   engine/table/area.c:show 91092ef6a959
+//   engine/table/area.c:begin_announced 1808e051d572
+//   engine/table/area.c:twi_area_decide 3868d53c37c4
 //   engine/table/table.c:twi_table_walk cdbb734850b7
 //   engine/table/table.c:freeze_counter e09e1788b7ee
 //   engine/table/table.c:twi_table_seal e58cc008c888
@@ -72,7 +74,7 @@ static unsigned tag_of(unsigned slot) {
     return slot >> 8;
 }
 
-enum { LEAVES = 10, NODES = 5, RECORDS = 16, SLOTS_MAX = 8, LINE = 2, AREA = 2 };
+enum { LEAVES = 10, NODES = 5, RECORDS = 16, SLOTS_MAX = 8, LINE = 2, AREA = 2, LAYING = 0x100 };
 
 // What a look-up has seen free: a slot of a leaf.
 struct vacancy {
@@ -108,8 +110,10 @@ struct table {
     rl::atomic<unsigned> leaves_taken, nodes_taken, cells_taken, chunks_taken; // the arena
     rl::atomic<unsigned> root, newest;
     rl::atomic<unsigned> area_places; // 0: it has no area, or none yet
-    rl::var<unsigned> area_first;     // set before area_places
-    rl::atomic<unsigned> told;        // 1: an insert lays it out
+    rl::var<unsigned> area_first;     // set before the chunks are made
+    rl::var<unsigned> area_heads[AREA]; // its chunks, of one record each; made before area_places is set
+    rl::atomic<unsigned> told;        // `announced`. 1: an insert begins it
+    rl::atomic<unsigned> area_cursor; // how many chunks are not made
     bool splits, with_area;
 
     void begin(bool split, bool use_area, unsigned first_slots, bool put_off = false) {
@@ -125,7 +129,8 @@ struct table {
             twi_store_relaxed(&cells[i].meta, 0u);
             twi_store_relaxed(&cells[i].final, -1);
         }
-        if (!put_off) VAR(area_first) = 0;
+        for (unsigned i = 0; !put_off && i < AREA; i++) VAR(area_heads[i]) = i;
+        twi_store_relaxed(&area_cursor, 0u);
         twi_store_relaxed(&area_places, use_area && !put_off ? (unsigned)AREA : 0u);
         twi_store_relaxed(&told, put_off ? 1u : 0u);
         twi_store_relaxed(&root, leaf_make(first_slots, 0));
@@ -237,16 +242,27 @@ struct table {
 
     // ---- records: insert.h, table.c, record.*, area.c
 
-    void area_decide() { // twi_area_decide(), twi_area_fill()
-        unsigned one = 1;
-        if (twi_load_relaxed(&told) == 0 || !twi_cas_relaxed(&told, &one, 0u)) return;
+    unsigned begin_announced(unsigned announced) {
+        if (!twi_cas_relaxed(&told, &announced, 0u)) return 0;
         VAR(area_first) = 0;
-        twi_store_release(&area_places, (unsigned)AREA, H1);
+        twi_store_relaxed(&area_cursor, (unsigned)AREA);
+        twi_store_release(&told, (unsigned)LAYING | AREA, H3);
+        return LAYING | AREA;
+    }
+    void area_decide() { // twi_area_decide(), begin_chunk(), show()
+        unsigned announced = twi_load_acquire(&told, H4);
+        if (announced != 0 && announced < LAYING) announced = begin_announced(announced);
+        do {
+            if (announced < LAYING) return;
+        } while (!twi_cas_acqrel(&told, &announced, announced - 1 == LAYING ? 0u : announced - 1, H4));
+        unsigned number = announced - 1 - LAYING;
+        VAR(area_heads[number]) = VAR(area_first) + number;
+        if (twi_sub_acqrel(&area_cursor, 1u, H5) == 1) twi_store_release(&area_places, (unsigned)AREA, H1);
     }
     unsigned area_take() {
         if (twi_load_acquire(&area_places, H2) == 0) return 0;
         for (unsigned i = 0; i < AREA; i++) {
-            unsigned found = 0, cell = VAR(area_first) + i;
+            unsigned found = 0, cell = VAR(area_heads[i]);
             if (twi_load_relaxed(&cells[cell].meta) == 0 && twi_cas_relaxed(&cells[cell].meta, &found, (unsigned)SIZE))
                 return cell + 1;
         }
@@ -510,7 +526,7 @@ template <bool splits, bool with_area> struct inserting : rl::test_suite<inserti
     }
 };
 
-// An area that comes while the threads insert. H1, H2.
+// An area that comes while the threads insert, in chunks that several of them make. H1 to H5.
 struct late_areas : rl::test_suite<late_areas, 3> {
     table t;
     void before() {
@@ -631,7 +647,15 @@ int main() {
     };
     const model_mutant split[] = {{T5, ACQUIRE, NULL}, {T6, RELEASE, NULL}, {T7, ACQUIRE, NULL}, {T8, RELEASE, NULL}};
     const model_mutant area[] = {{T9, RELEASE, NULL}, {T11, ACQUIRE, NULL}, {T12, ACQUIRE, NULL}, {T13, RELEASE, NULL}};
-    const model_mutant late[] = {{H1, RELEASE, NULL}, {H2, ACQUIRE, NULL}};
+    const model_mutant late[] = {
+        {H1, RELEASE, NULL},
+        {H2, ACQUIRE, NULL},
+        {H3, RELEASE, NULL},
+        {H4, ACQUIRE, NULL},
+        {H5, RELEASE, NULL},
+        {H5, ACQUIRE, NULL},
+        {H4, RELEASE, "who reads the word after it reads what H3 released, which the swaps of H4 hand on"},
+    };
     const model_mutant seal[] = {{T6, STEP, NULL}, {T8, STEP, NULL}};
     const model_mutant freeze[] = {
         {C1, RELEASE, NULL},

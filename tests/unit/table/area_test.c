@@ -287,28 +287,52 @@ TEST(the_first_keys_decide_for_whom_the_area_is) {
     }
 }
 
-/* Goal: in a large window no insert waits until the memory for all keys is laid out.
- * Method: the window has its area when it is made, for short keys; long ones are counted all the same. */
-TEST(a_large_window_is_laid_out_when_it_is_made) {
-    struct twi_thread *self = twi_thread_here();
-    static struct field field = {.lines = 2};
-    assert_true(twi_arena_make(&field.arena, UINT64_C(256) << 20));
-    field.generation = twi_table_make(&field.arena, &field.quota, 150000, false);
-    assert_non_null(field.generation);
-    int64_t bytes = twi_load_relaxed(&field.generation->bytes);
-    assert_true(twi_load_relaxed(&field.generation->area.places[0]) >= 150000);
-    assert_i64_equal(twi_load_relaxed(&field.generation->announced), 0);
-    twi_section_enter(self);
-    for (uint32_t i = 1; i <= 1000; i++) {
-        struct twi_cell *cell;
-        bool at_place;
-        assert_int_equal(put(&field, self, i + (i - 1) / 15, &cell), TWI_INSERTED);
-        assert_ptr_equal(look(&field, i + (i - 1) / 15), cell);
-        assert_false(is_in_area(&field, cell, &at_place));
+/* How many chunks of the area have their heads: all but those that nobody has made yet. */
+static uint32_t chunks_made(const struct field *field) {
+    const struct twi_area *area = &field->generation->area;
+    if (area->taken == 0) return 0;
+    uint32_t all = (area->taken + area->stride - area->lines_of_chunk) / area->stride, made = 0;
+    for (uint32_t i = 0; i < all; i++) {
+        const struct twi_chunk *head = (const void *)(area->first + ((size_t)i * area->stride - 1) * TWI_LINE_BYTES);
+        made += head->capacity != 0;
     }
-    twi_section_leave(self);
-    assert_true(twi_load_relaxed(&field.generation->bytes) - bytes < 1000 * 160 + 65536);
-    field_end(&field);
+    return made;
+}
+
+/* Goal: a large window of which only the number of keys is known has an area for the keys that come, long ones too, and
+ * no insert lays out more than one chunk of it. Method: windows of keys of each size, with Redis and without; how many
+ * chunks each insert makes, and what a key takes in the end. */
+TEST(a_large_window_is_laid_out_in_steps_for_the_keys_that_come) {
+    static const int64_t bytes_most[2][TWI_AREA_LINES_MAX] = {{112, 170, 235, 300}, {140, 170, 235, 300}};
+    struct twi_thread *self = twi_thread_here();
+    uint32_t keys = 150000;
+    for (int way = 0; way < 2 * (int)TWI_AREA_LINES_MAX; way++) {
+        static struct field field;
+        uint32_t lines = 1 + (uint32_t)way / 2, made = 0, inserts = 0;
+        field_begin_untouched(&field, UINT64_C(256) << 20, keys, way % 2 != 0, lines);
+        twi_section_enter(self);
+        for (uint32_t i = 1; i <= keys; i++) {
+            struct twi_cell *cell;
+            uint32_t number = i + (i - 1) / 15; /* none divisible by 16: all of one kind */
+            assert_int_equal(put(&field, self, number, &cell), TWI_INSERTED);
+            if (places_in(&field) != 0) continue;
+            uint32_t now = chunks_made(&field);
+            assert_true(now <= made + 1);
+            made = now;
+            inserts++;
+        }
+        assert_true(made > 100 && inserts < 64 + made + 4);
+        assert_int_equal(field.generation->area.lines, lines);
+        assert_true(places_in(&field) + 1024 >= keys); /* a segment that would be half full is left out */
+        struct tally tally = tally_of(&field);
+        assert_i64_equal(tally.cells, keys);
+        assert_true(tally.in_area >= keys - inserts - 1100);
+        int64_t bytes = twi_load_relaxed(&field.generation->bytes) / keys;
+        if (bytes > bytes_most[way % 2][lines - 1])
+            fail_msg("%u lines%s: %lld bytes a key", lines, way % 2 != 0 ? ", synced" : "", (long long)bytes);
+        twi_section_leave(self);
+        field_end(&field);
+    }
 }
 
 /* Goal: a window for which too little memory is left goes on without an area.
