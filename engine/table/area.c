@@ -94,6 +94,13 @@ static uint64_t lines_of(const struct twi_area_plan *plan) {
     return lines <= TWI_SEGMENT_LINES ? lines : (lines + TWI_SEGMENT_LINES - 1) / TWI_SEGMENT_LINES * TWI_SEGMENT_LINES;
 }
 
+/* Returns the largest size of a piece with at most so many lines. In many small windows the places beyond it would cost
+ * more than they bring: a few keys have their records elsewhere. */
+static uint32_t fitted(uint32_t lines) {
+    uint32_t number = twi_size_number(lines);
+    return twi_sizes[number] == lines || number == 0 ? twi_sizes[number] : twi_sizes[number - 1];
+}
+
 /* Computes how many chunks so many records need, and how many lines each chunk has. The distance between two heads
  * is a multiple of a unit, so that the place of each record is a product. One unit is lost between two heads. An
  * area that is larger than a segment consists of whole segments. If the last segment would be less than three
@@ -107,7 +114,7 @@ static void shape(struct twi_area_plan *plan, bool synced, uint64_t records) {
     plan->chunks = chunks >> 24 != 0 ? 0 : (uint32_t)chunks;
     plan->lines_of_chunk = 1 + (uint32_t)each * unit;
     plan->stride = (uint32_t)(each + 1) * unit;
-    if (chunks == 1) plan->lines_of_chunk = twi_arena_round(plan->lines_of_chunk);
+    if (chunks == 1) plan->lines_of_chunk = fitted(plan->lines_of_chunk);
     if (chunks == 1 || plan->chunks == 0 || lines_of(plan) <= TWI_SEGMENT_LINES) return;
     uint64_t segments = (units * unit + TWI_SEGMENT_LINES / 4) / TWI_SEGMENT_LINES;
     plan->lines_of_chunk = 1 + (most - 1) * unit;

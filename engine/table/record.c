@@ -120,13 +120,18 @@ static uint32_t chunk_lines_max(const struct twi_generation *generation) {
     return share > SHARE_CHUNK_LINES ? (uint32_t)share : SHARE_CHUNK_LINES;
 }
 
-/* Chunks grow with the generation. A new chunk has about as many records as the generation has keys, and at most a
- * segment. If no run of free lines is that long, it tries half as many records, and then again half as many. */
+#define FEW_KEYS 32u /* with fewer keys, a new chunk has as many records as keys */
+
+/* Chunks grow with the generation. A new chunk has about a quarter as many records as the generation has keys, and at
+ * most a segment. It has an eighth beside an area, because few more keys are likely to come. If no run of free lines is
+ * that long, it tries half as many records, and then again half as many. */
 static struct twi_chunk *add_chunk(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind,
                                    uint32_t older) {
     bool synced = generation->synced;
     uint64_t keys = twi_load_relaxed(&generation->keys);
-    uint32_t lookup = keys < 1 ? 1 : keys > 1024 ? 1024 : (uint32_t)keys;
+    bool has_area = twi_load_relaxed(&generation->area.places[kind != 0]) != 0;
+    uint64_t wanted = keys < FEW_KEYS ? keys : keys / (has_area ? 8 : 4);
+    uint32_t lookup = wanted < 1 ? 1 : wanted > 1024 ? 1024 : (uint32_t)wanted;
     uint32_t most = chunk_lines_max(generation), lines, line;
     for (;; lookup /= 2) {
         if (lookup == 0) return NULL;
