@@ -3,7 +3,8 @@
  * One step: take what was begun; connect, receive and answer; expire; route what pauses; write and send. Lateness. The
  * driver may come late, because its host was busy or its machine was stopped. Meanwhile replies stay unread. So it
  * first reads the replies in the sockets. And the lateness of a step does not count for the calls under way. Their
- * deadlines are in the dispatcher's time, which is the clock minus all lateness.
+ * deadlines are in the dispatcher's time, which is the clock minus all lateness. Lateness of some milliseconds has no
+ * effect on calls, but none of it is a silence of the server.
  * Always true: `is_stepping` while the driver may be changing anything. */
 #include "sync/ask/dispatcher_state.h"
 
@@ -19,7 +20,8 @@
 #include "sync/ask/way.h"
 
 #define RECEIVE_MAX (1u << 20) /* the most bytes in one step */
-#define LATE_MS 20             /* a step with more delay than this is late; below this the machine is only busy */
+#define LATE_MS 20             /* a step with more delay than this is late; below this the machine is only busy ... */
+#define BUSY_MS 8              /* ... and the server perhaps as busy; below this it is the clock */
 
 static int64_t earlier(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -184,10 +186,13 @@ static void note_late(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     if (due_ms < late->step_ms) due_ms = late->step_ms;
     late->before_ms = late->all_ms;
     late->step_ms = now_ms;
-    if (now_ms - due_ms < LATE_MS) return;
-    twi_check(now_ms > due_ms);
-    late->all_ms += now_ms - due_ms;
-    for (uint32_t i = 0; i < dispatcher->link_count; i++) twi_link_excuse(dispatcher->links[i], now_ms - due_ms);
+    int64_t late_ms = now_ms - due_ms;
+    if (late_ms < BUSY_MS) return;
+    twi_check(late_ms > 0);
+    bool is_late = late_ms >= LATE_MS;
+    if (is_late) late->all_ms += late_ms;
+    for (uint32_t i = 0; i < dispatcher->link_count; i++)
+        (is_late ? twi_link_excuse : twi_link_excuse_silence)(dispatcher->links[i], late_ms);
 }
 
 /* In a cluster one master whose calls wait leaves half of the lanes to the others. */

@@ -20,6 +20,7 @@ static const struct twi_wire_limits reply_limits = {.bytes_max = 2u << 20, .node
 #define SILENCE_MS 100       /* a shorter silence is none */
 #define TIGHT_MS 75          /* a call, or redis_timeout_ms, with less than that ... */
 #define TIGHT_SILENCE_MS 300 /* ... needs such a silence, because a busy machine makes shorter ones */
+#define EXCUSES 9            /* times such a silence, at most, are excused because the driver was a little late */
 #define BEGIN_MS 750         /* for so long nothing is known of a server that has not answered a call yet */
 #define MADE_MS 2000         /* the least time for dialling, the greeting, the first answer, and the text of a script */
 
@@ -279,6 +280,7 @@ static bool receive(struct twi_link *link, size_t *room, int64_t now_ms) {
     *room -= (size_t)got;
     link->has_heard = true;
     link->heard_ms = link->byte_ms = now_ms;
+    link->excused_ms = 0;
     if (!twi_reader_feed(link->reader, chunk, (size_t)got)) end_up(link, "an answer too long");
     return link->phase != TWI_LINK_DOWN;
 }
@@ -309,7 +311,10 @@ bool twi_link_hear(struct twi_link *link, size_t *room, const struct twi_node **
 void twi_link_put(struct twi_link *link, struct twi_lane *lane, size_t bytes, int64_t now_ms) {
     twi_check(link->phase == TWI_LINK_UP && lane->link == link);
     twi_check(lane->state == TWI_LANE_SENT || lane->state == TWI_LANE_CANCELLING);
-    if (link->sent.first == NULL) link->heard_ms = now_ms;
+    if (link->sent.first == NULL) {
+        link->heard_ms = now_ms;
+        link->excused_ms = 0;
+    }
     link->put_total += bytes;
     lane->tries.end_at = link->put_total;
     twi_lane_list_add(&link->sent, lane);
@@ -354,6 +359,14 @@ void twi_link_excuse(struct twi_link *link, int64_t late_ms) {
     link->heard_ms += late_ms;
     link->deadline_ms += late_ms;
     if (link->failing_since_ms != 0) link->failing_since_ms += late_ms;
+}
+
+void twi_link_excuse_silence(struct twi_link *link, int64_t late_ms) {
+    twi_check(late_ms >= 0 && link->excused_ms >= 0);
+    int64_t most_ms = EXCUSES * silence_ms(link) - link->excused_ms;
+    if (late_ms > most_ms) late_ms = most_ms > 0 ? most_ms : 0;
+    link->heard_ms += late_ms;
+    link->excused_ms += late_ms;
 }
 
 static uint64_t random_of(const struct twi_link *link) {

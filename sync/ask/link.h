@@ -69,6 +69,7 @@ struct twi_link {
     int64_t deadline_ms; /* of dialling or greeting */
     int64_t heard_ms;    /* the last byte, or since when a reply is due */
     int64_t byte_ms;     /* the last byte */
+    int64_t excused_ms;  /* of the silence since then */
     struct twi_breaker breaker;
     int64_t failing_since_ms; /* 0 means that it is not */
     int64_t pause_ms, again_ms;
@@ -112,5 +113,8 @@ int64_t twi_link_closed_until_ms(const struct twi_link *link);
 int64_t twi_link_wake_ms(const struct twi_link *link, int64_t now_ms);
 /* To be called after the driver was late. The deadlines move by that much time. */
 void twi_link_excuse(struct twi_link *link, int64_t late_ms);
+/* To be called if it was a little late, by which no deadline moves: a process that gets little of a processor shares it
+ * perhaps with the server. Only so much is excused that a server that has gone is still found to be. */
+void twi_link_excuse_silence(struct twi_link *link, int64_t late_ms);
 
 #endif
