@@ -27,6 +27,7 @@ struct way {
     } pieces[4096];
     size_t first, count;
     int64_t busy_us; /* until then a thin way carries what it has */
+    bool is_wide;    /* it is never thin */
 };
 
 struct connection {
@@ -55,6 +56,7 @@ struct world {
     bool knows_script;
     int64_t way_ms, paused_until_ms;
     int64_t bytes_per_s; /* of each way; 0: any number */
+    int thin_port;       /* 0: all are as thin as that, otherwise only the ways to this port */
     uint32_t refuse_of_1000, lose_of_1000;
     int64_t texts, cancels, cancels_of_nothing, requests;
     bool is_away;    /* nobody accepts a connection */
@@ -68,7 +70,7 @@ static inline void way_add_piece(struct way *way, const char *data, size_t size,
     if (way->bytes == NULL) way->bytes = malloc(BYTES);
     if (way->count == 4096 || way->size + size > BYTES) fail_msg("the model's way is full");
     memcpy(way->bytes + way->size, data, size);
-    if (world.bytes_per_s != 0) {
+    if (world.bytes_per_s != 0 && !way->is_wide) {
         if (way->busy_us < world.now_ms * 1000) way->busy_us = world.now_ms * 1000;
         way->busy_us += (int64_t)size * 1000000 / world.bytes_per_s;
         at_ms += way->busy_us / 1000 - world.now_ms;
@@ -81,7 +83,7 @@ static inline void way_add_piece(struct way *way, const char *data, size_t size,
 }
 
 static inline void way_add(struct way *way, const char *data, size_t size, int64_t at_ms) {
-    size_t most = world.bytes_per_s != 0 ? PIECE : size;
+    size_t most = world.bytes_per_s != 0 && !way->is_wide ? PIECE : size;
     for (size_t at = 0; at < size; at += most)
         way_add_piece(way, data + at, size - at < most ? size - at : most, at_ms);
 }
@@ -263,7 +265,7 @@ static inline int sim_connect(void *ctx, const struct twi_endpoint *endpoint, in
     struct link *link = ctx;
     (void)now_ms, (void)deadline_ms;
     if (link == &nobody || world.is_away) return -1;
-    if (strcmp(endpoint->host, "m1") == 0) return -1;
+    if (strcmp(endpoint->host, "m1") == 0 || strcmp(endpoint->host, "none") == 0) return -1;
     for (int i = 0; i < CONNECTIONS && link->connection == NULL; i++) {
         struct connection *connection = &world.connections[i];
         if (connection->is_used && !(connection->is_closed && connection->there.count == 0)) continue;
@@ -271,6 +273,8 @@ static inline int sim_connect(void *ctx, const struct twi_endpoint *endpoint, in
         connection->is_used = true;
         connection->is_closed = connection->is_cut = connection->has_lost = false;
         connection->names_m1 = strcmp(endpoint->host, "s1") == 0;
+        connection->there.is_wide = connection->back.is_wide =
+            world.thin_port != 0 && endpoint->port != world.thin_port;
         link->connection = connection;
     }
     if (link->connection == NULL) fail_msg("the model has no connection left");

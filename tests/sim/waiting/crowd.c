@@ -6,6 +6,7 @@
  * Always true: everything follows from the seed, and all that the server has is the admitted units.
  * Covers: sync/ask/window.c, sync/ask/window.h. */
 #include "tests/sim/waiting/callers.h"
+#include "tests/sim/waiting/owners.h"
 
 #define CALLERS_MAX 1024
 
@@ -227,4 +228,43 @@ TEST(a_busy_process_takes_no_silence_for_an_outage) {
     assert_true(by_outage > 0);
     late_crowd(32, 50, 10000);
     crowd_end();
+}
+
+/* ---- a cluster --------------------------------------------------------------------------------------------------- */
+
+#define SLOW 6379
+#define QUICK 6380
+
+/* Goal: in a cluster one slow master delays nobody else, however many calls come for it: those that wait for it take at
+ * most half of calls_max, so each call of another master is sent at once. Method: 1,600 callers of the slow one, of
+ * which at most 40 call in a millisecond, and 16 of the other. */
+TEST(a_slow_master_delays_no_other) {
+    static struct call slow[1600], quick[16];
+    world_begin_at("redis+cluster://none", 39);
+    memset(slow, 0, sizeof slow);
+    memset(quick, 0, sizeof quick);
+    limit = INT64_C(1) << 40;
+    world.bytes_per_s = 60000;
+    world.thin_port = SLOW;
+    owner_is(world.engine->here->remote.sync, "c0", SLOW);
+    owner_is(world.engine->here->remote.sync, "c1", QUICK);
+    for (int ms = 0; ms < 2000; ms++) {
+        for (int i = 0, fresh = 0; i < 1600 && fresh < 40; i++)
+            if (slow[i].number == 0 && slow[i].again_ms <= world.now_ms) fresh += ask(&slow[i], 0, TIMEOUT_MS);
+        for (int i = 0; i < 16; i++)
+            if (quick[i].number == 0) (void)ask(&quick[i], 1, TIMEOUT_MS);
+        turns(1);
+        for (int i = 0; i < 16 && ms > 100; i++) {
+            assert_i64_equal(quick[i].again_ms, 0); /* it was never turned away */
+            assert_true(quick[i].number == 0 || world.now_ms - quick[i].began_ms < 10);
+        }
+    }
+    assert_true(world.counts[1] > 16 * 2000 / 10);
+    assert_true(world.counts[0] > 100);
+    assert_true(busy > 1600);
+    assert_i64_equal(by_outage, 0);
+    world.bytes_per_s = 0;
+    for (int i = 0; i < 4000 && owed() != 0; i++) turns(10);
+    assert_i64_equal(world.counts[0] + world.counts[1], admitted);
+    world_end();
 }
