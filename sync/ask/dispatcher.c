@@ -311,6 +311,7 @@ static void put(struct twi_dispatcher *dispatcher, struct twi_link *link, struct
     if (!is_cancel) lane->state = TWI_LANE_SENT;
     TWI_ASK_COUNT(dispatcher, asked_again, is_again);
     twi_link_put(link, lane, link->out.size - before, now_ms);
+    twi_window_sent(&link->window, now_ms);
     lane->tries.mark = (struct twi_window_mark){.sent_ms = now_ms - dispatcher->late.all_ms, .place = link->sent.count};
 }
 
@@ -333,7 +334,7 @@ static void fill(struct twi_dispatcher *dispatcher, struct twi_link *link, int64
         twi_bytes_drop_front(&link->out, link->out_at);
         link->out_at = 0;
     }
-    while (link->waiting.first != NULL && twi_link_has_room(link)) {
+    while (link->waiting.first != NULL && twi_link_has_room(link, now_ms)) {
         struct twi_lane *lane = link->waiting.first;
         twi_lane_list_remove(&link->waiting, lane);
         if (twi_verdict_is_needless(lane))

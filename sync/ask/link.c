@@ -415,9 +415,9 @@ bool twi_link_serves(const struct twi_link *link, const struct twi_lane_caller *
     return silent_ms < (has_heard ? later(SILENCE_MS, limit_ms / 2) : earlier(limit_ms, caller->time_ms) / 2);
 }
 
-bool twi_link_has_room(const struct twi_link *link) {
+bool twi_link_has_room(const struct twi_link *link, int64_t now_ms) {
     return link->phase == TWI_LINK_UP && link->sent.count < link->window.calls &&
-           link->out.size - link->out_at < TWI_LINK_OUT_MAX;
+           twi_window_next_ms(&link->window) <= now_ms && link->out.size - link->out_at < TWI_LINK_OUT_MAX;
 }
 
 /* Returns true if a caller waits for one of these calls. The other calls are cancels, or will be. */
@@ -433,6 +433,14 @@ int64_t twi_link_closed_until_ms(const struct twi_link *link) {
     return link->breaker.state == TWI_BREAKER_OPEN ? link->breaker.retry_at_ms : 0;
 }
 
+/* When a call may be sent that waits for nothing else, or when the link is silent for too long. */
+static int64_t up_wake_ms(const struct twi_link *link, int64_t now_ms) {
+    int64_t next_ms = twi_window_next_ms(&link->window);
+    bool is_paced = link->waiting.first != NULL && link->sent.count < link->window.calls && next_ms > now_ms;
+    int64_t silent_ms = link->sent.first != NULL ? link->heard_ms + silence_ms(link) : INT64_MAX;
+    return is_paced ? earlier(next_ms, silent_ms) : silent_ms;
+}
+
 int64_t twi_link_wake_ms(const struct twi_link *link, int64_t now_ms) {
     switch (link->phase) {
     case TWI_LINK_DOWN:
@@ -441,7 +449,7 @@ int64_t twi_link_wake_ms(const struct twi_link *link, int64_t now_ms) {
     case TWI_LINK_LOCATING: return link->again_ms;
     case TWI_LINK_DIALLING: return earlier(link->deadline_ms, now_ms + DIAL_LOOK_MS);
     case TWI_LINK_GREETING: return link->deadline_ms;
-    case TWI_LINK_UP: return link->sent.first != NULL ? link->heard_ms + silence_ms(link) : INT64_MAX;
+    case TWI_LINK_UP: return up_wake_ms(link, now_ms);
     }
     return INT64_MAX;
 }

@@ -104,8 +104,8 @@ void twi_link_answered(struct twi_link *link);               /* a call */
 /* Judges a call whose time is over, when all that has come is read. Returns true if its server answers, and only has
  * more calls than it answers in their time, or if nothing is known of the server yet. False means an outage. */
 bool twi_link_serves(const struct twi_link *link, const struct twi_lane_caller *caller, int64_t now_ms);
-/* Returns true if another call may be sent. */
-bool twi_link_has_room(const struct twi_link *link);
+/* Returns true if another call may be sent now. */
+bool twi_link_has_room(const struct twi_link *link, int64_t now_ms);
 /* Returns until when no new call may be sent there; 0 means that calls may be sent. While the breaker is not closed
  * one call at a time tries. */
 int64_t twi_link_closed_until_ms(const struct twi_link *link);

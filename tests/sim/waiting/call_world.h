@@ -56,6 +56,7 @@ struct world {
     bool knows_script;
     int64_t way_ms, paused_until_ms;
     int64_t bytes_per_s; /* of each way; 0: any number */
+    size_t piece;        /* a thin way brings so many bytes at a time, or as many as it got at once; 0: PIECE */
     int thin_port;       /* 0: all are as thin as that, otherwise only the ways to this port */
     uint32_t refuse_of_1000, lose_of_1000;
     int64_t texts, cancels, cancels_of_nothing, requests;
@@ -64,7 +65,7 @@ struct world {
 };
 static struct world world;
 
-#define PIECE 128 /* a thin way brings so many bytes at a time */
+#define PIECE 128 /* so many bytes */
 
 static inline void way_add_piece(struct way *way, const char *data, size_t size, int64_t at_ms) {
     if (way->bytes == NULL) way->bytes = malloc(BYTES);
@@ -83,7 +84,8 @@ static inline void way_add_piece(struct way *way, const char *data, size_t size,
 }
 
 static inline void way_add(struct way *way, const char *data, size_t size, int64_t at_ms) {
-    size_t most = world.bytes_per_s != 0 && !way->is_wide ? PIECE : size;
+    size_t piece = world.piece != 0 ? world.piece : PIECE,
+           most = world.bytes_per_s != 0 && !way->is_wide ? piece : size;
     for (size_t at = 0; at < size; at += most)
         way_add_piece(way, data + at, size - at < most ? size - at : most, at_ms);
 }

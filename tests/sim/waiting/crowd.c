@@ -51,19 +51,24 @@ static int64_t served(int callers, int64_t time_ms, int times) {
 }
 
 /* Goal: a thin way serves a crowd as if its calls had any time: in each two seconds at least 80 % of that number, and
- * half of it in the first two. None of them is an outage. */
+ * half of it in the first two, also a way that brings several calls and their replies in one piece. None of them is an
+ * outage. */
 TEST(a_thin_way_serves_a_crowd) {
     static const struct {
         int64_t bytes_per_s;
         int callers;
-    } ways[] = {{20000, 16}, {60000, 64}, {125000, 64}, {125000, 500}, {500000, 1000}};
+        size_t piece;
+    } ways[] = {{20000, 16, 128},    {60000, 64, 128},  {125000, 64, 128}, {125000, 500, 128},
+                {500000, 1000, 128}, {14000, 16, 1024}, {16000, 16, 512}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         crowd_begin(20 + i, ways[i].bytes_per_s);
+        world.piece = ways[i].piece;
         crowd(ways[i].callers < 64 ? ways[i].callers : 64, 5000, 3000);
         int64_t most = served(ways[i].callers < 64 ? ways[i].callers : 64, 5000, 1);
         crowd_end();
         crowd_begin(20 + i, ways[i].bytes_per_s);
-        int64_t first = served(ways[i].callers, TIMEOUT_MS, 1), rest = served(ways[i].callers, TIMEOUT_MS, 2);
+        world.piece = ways[i].piece;
+        int64_t first = served(ways[i].callers, TIMEOUT_MS, 1), rest = served(ways[i].callers, TIMEOUT_MS, 4);
         print_message("# %d bytes a second, %d callers: %d, then %d of %d; %d busy, %d late\n",
                       (int)ways[i].bytes_per_s, ways[i].callers, (int)first, (int)rest, (int)most, (int)busy,
                       (int)unknown);

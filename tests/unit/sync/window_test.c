@@ -63,6 +63,34 @@ TEST(a_late_answer_cuts_the_window_once) {
     assert_int_equal(window.calls, 1);
 }
 
+/* Goal: after a late answer of a thin link calls go out one by one, in the time that each takes of the link, with one
+ * more for the time in which nobody came. Quick answers shorten that time, those of calls that were alone at once. Where
+ * calls take little of a link there is no pace. Method: of twelve calls that took 85 ms, where one alone takes 4, each
+ * takes 6.75 ms. */
+TEST(a_thin_link_gets_one_call_after_the_other) {
+    struct twi_window window;
+    int64_t now_ms = 1000;
+    twi_window_begin(&window);
+    hear_many(&window, 30, 4, &now_ms);
+    for (int i = 0; i < 10; i++) twi_window_sent(&window, now_ms);
+    assert_true(twi_window_next_ms(&window) <= now_ms);
+    now_ms++;
+    hear(&window, now_ms - 85, 12, now_ms);
+    assert_int_equal(window.calls, 3);
+    now_ms += 1000;
+    twi_window_sent(&window, now_ms);
+    assert_true(twi_window_next_ms(&window) <= now_ms);
+    twi_window_sent(&window, now_ms);
+    assert_i64_equal(twi_window_next_ms(&window), now_ms + 7);
+    twi_window_sent(&window, now_ms + 7);
+    assert_i64_equal(twi_window_next_ms(&window), now_ms + 14);
+    hear(&window, now_ms + 10, 2, now_ms + 14);
+    assert_true(twi_window_next_ms(&window) > now_ms);
+    hear(&window, now_ms + 11, 1, now_ms + 15);
+    hear(&window, now_ms + 12, 1, now_ms + 16);
+    assert_true(twi_window_next_ms(&window) <= now_ms);
+}
+
 /* Goal: a server that stands still for most of the time answers all calls late, and fewer calls would not help. */
 TEST(a_pause_is_not_the_fault_of_the_calls) {
     struct twi_window window;
