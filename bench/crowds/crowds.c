@@ -1,6 +1,7 @@
 /* crowds.c -- a crowd of strict calls on a way to Redis that is thin, or beside busy programs: how many Redis decides
  * in every two seconds with the default redis_timeout_ms, and with 2,000 ms, which no way here needs. The bound: at
- * least 80 % in every two seconds but the first (there 50 %), and never none.
+ * least 80 % in every two seconds but the first (there 50 %), and never none. And how many it decides after it was
+ * stopped for three seconds. The bound: 80 % again from two seconds after the stop on.
  *
  *   ./dev bench crowds [SECONDS]     each row takes twice that; default 12
  * Always true: the server, the link and the busy programs are its own. Nothing else is measured at the same time. */
@@ -66,6 +67,40 @@ static void measure(const struct way *way, uint32_t timeout_ms, int stretches, i
     redis_server_destroy(&server);
 }
 
+#define STOP_MS 3000
+#define STOPS 3
+#define AFTER 3 /* stretches */
+
+/* Decided in the two seconds before a stop, and in each two seconds after it. */
+static void measure_stop(uint32_t timeout_ms) {
+    static struct crowd crowd;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    crowd_open(&crowd, server.url, CROWD_MAX, timeout_ms, TW_OUTAGE_FAIL_CLOSED);
+    crowd_run(&crowd, STRETCH_MS, MUCH);
+    for (int i = 0; i < STOPS; i++) {
+        int64_t before = crowd.by_redis, decided[AFTER];
+        crowd_run(&crowd, STRETCH_MS, MUCH);
+        before = crowd.by_redis - before;
+        redis_server_pause(&server);
+        crowd_run(&crowd, STOP_MS, MUCH);
+        redis_server_resume(&server);
+        printf("  a stop of %d s, a unix socket x %d redis_timeout_ms %-5u %lld, then", STOP_MS / 1000, CROWD_MAX,
+               timeout_ms, (long long)before);
+        for (int k = 0; k < AFTER; k++) {
+            int64_t since = crowd.by_redis;
+            crowd_run(&crowd, STRETCH_MS, MUCH);
+            decided[k] = crowd.by_redis - since;
+            printf(" %lld (%.0f %%)", (long long)decided[k], 100 * (double)decided[k] / (double)before);
+        }
+        printf("\n");
+        fflush(stdout);
+    }
+    crowd_rest(&crowd);
+    (void)tw_close(crowd.engine, 1000);
+    redis_server_destroy(&server);
+}
+
 int main(int argc, char **argv) {
     int stretches = (argc > 1 ? atoi(argv[1]) : 12) * 1000 / STRETCH_MS;
     int64_t with[STRETCHES_MAX], most[STRETCHES_MAX];
@@ -83,5 +118,7 @@ int main(int argc, char **argv) {
         printf("  %-28s x %-5d the first two seconds %3.0f %%, the worst after them %3.0f %%\n", ways[i].name,
                ways[i].count, 100 * (double)with[0] / mean, 100 * (double)least / mean);
     }
+    measure_stop(2000);
+    measure_stop(0);
     return 0;
 }

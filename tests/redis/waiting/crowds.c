@@ -42,6 +42,36 @@ TEST(a_thin_link_decides_in_every_second) {
     }
 }
 
+/* Until Redis has decided so many calls, within the test's patience. */
+static void crowd_until(struct crowd *crowd, int64_t by_redis) {
+    for (int64_t end_ms = test_mono_ms() + TEST_PATIENCE_MS; crowd->by_redis < by_redis && test_mono_ms() < end_ms;)
+        crowd_run(crowd, 100, MUCH);
+    assert_true(crowd->by_redis >= by_redis);
+}
+
+/* Goal: a crowd whose Redis stops for three seconds is an outage meanwhile, is served again when Redis goes on, and in
+ * the end Redis has charged what it has admitted. Nothing that it did before the stop is repeated. */
+TEST(a_crowd_is_served_again_after_a_stop) {
+    static struct crowd crowd;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    crowd_open(&crowd, server.url, 1000, 0, TW_OUTAGE_FAIL_CLOSED);
+    crowd_until(&crowd, 2000);
+    redis_server_pause(&server);
+    int64_t by_outage = crowd.by_outage;
+    crowd_run(&crowd, 3000, MUCH);
+    assert_true(crowd.by_outage > by_outage);
+    redis_server_resume(&server);
+    crowd_until(&crowd, crowd.by_redis + 2000);
+    print_message("# %d by Redis, %d refused, %d by outage\n", (int)crowd.by_redis, (int)crowd.refused,
+                  (int)crowd.by_outage);
+    crowd_rest(&crowd);
+    assert_i64_equal(test_stat_of(crowd.engine, ask_active), 0);
+    assert_i64_equal(redis_server_get(&server, "crowd:k"), crowd.admitted);
+    assert_status(tw_close(crowd.engine, TEST_PATIENCE_MS), TW_OK);
+    redis_server_destroy(&server);
+}
+
 /* ---- threads that wait ------------------------------------------------------------------------------------------- */
 
 #define THREADS 64
