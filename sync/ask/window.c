@@ -4,7 +4,8 @@
 #include "engine/base/check.h"
 
 #define EIGHTH 8u
-#define CALM 8   /* the window triples while replies need less than this part of the room */
+#define CALM 8   /* the window triples while replies need less than this part of the room ... */
+#define NEAR 2   /* ... unless it is near what the latest cut left: at that, and less than so many times as much */
 #define MOST 4   /* it shrinks when they need more than this part */
 #define EASE 16  /* after a slow reply, each quicker one takes this part off what calls are thought to need ... */
 #define PROBE 32 /* ... and each quick one this part off the time between two calls, or ... */
@@ -29,6 +30,7 @@ static void cut(struct twi_window *window, const struct twi_window_mark *mark, i
     window->cut_ms = now_ms;
     window->eighths = 0;
     if (calls < window->calls) window->calls = calls != 0 ? (uint32_t)calls : 1;
+    window->left = window->calls;
     int64_t queued_us = (took_ms - window->least_ms) * 1000 / mark->place, part_us = most_ms * 1000 / window->calls;
     window->each_us = window->calls == 1 ? 0 : queued_us < part_us ? queued_us : part_us;
 }
@@ -62,7 +64,8 @@ void twi_window_heard(struct twi_window *window, const struct twi_window_mark *m
     if (took_ms > most_ms) {
         if (mark->sent_ms >= window->cut_ms) cut(window, mark, took_ms, most_ms, now_ms);
     } else if (window->is_full) {
-        grow(window, is_quick ? 2 * EIGHTH : 1);
+        bool is_near = window->calls >= window->left && window->calls < NEAR * window->left;
+        grow(window, is_quick && !is_near ? 2 * EIGHTH : 1);
     }
     twi_check(window->calls != 0);
 }

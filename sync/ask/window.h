@@ -8,6 +8,8 @@
  *   a reply within base + 1/8 of the room   two more calls may be under way  (the window triples with each round trip)
  *   within base + 1/4 of the room           one more for eight replies
  *   later                                   as many as would have been answered within base + 1/4 of the room
+ * Near what the latest cut left, up to twice as many, quick replies, too, bring one more for eight: there the link is
+ * about full, and a window that tripled would be cut again, with all that was sent in it too late.
  * It grows only while it is full, and shrinks at most once for the calls of one window. So a loaded link answers in
  * about a quarter of the limit. The rest of its time a call may wait for its turn: it is sent while it has the time
  * that calls need now, half as much again as they need in queues, and 1/8 of the room, or of its own time if that is
@@ -39,6 +41,7 @@ struct twi_window_mark {
 struct twi_window {
     uint32_t calls;   /* so many may be under way */
     uint32_t eighths; /* of a further one */
+    uint32_t left;    /* by the latest cut; 0 if there was none */
     int64_t least_ms; /* -1 means no reply yet */
     int64_t needs_ms; /* a call that is sent now needs about so long; 0 if unknown */
     int64_t cut_ms;   /* calls sent before that time have had their say */

@@ -235,6 +235,60 @@ TEST(a_busy_process_takes_no_silence_for_an_outage) {
     crowd_end();
 }
 
+/* ---- a busy machine ---------------------------------------------------------------------------------------------- */
+
+#define RUNS_MS 4 /* who runs, runs for so long; with another program on the same processor, the others wait as long */
+
+/* For how long a process waits for a processor: mostly for one to three others, and `long_of_100` times for many. */
+static int64_t others_run_ms(uint32_t long_of_100) {
+    if (test_prng_chance(&world.prng, long_of_100, 100)) return test_prng_between(&world.prng, 30, 70);
+    return test_prng_between(&world.prng, RUNS_MS, 3 * RUNS_MS);
+}
+
+/* Runs two seconds on a machine where the host and the server each get a processor for a while, and then others. */
+static int64_t served_beside_others(int callers, int64_t time_ms, uint32_t long_of_100) {
+    int64_t before = admitted, host_ms = 0, server_ms = 0;
+    for (int64_t end_ms = world.now_ms + 2000; world.now_ms < end_ms;) {
+        if (world.now_ms >= server_ms) world.paused_until_ms = world.now_ms + others_run_ms(long_of_100);
+        if (world.now_ms >= server_ms) server_ms = world.paused_until_ms + RUNS_MS;
+        if (world.now_ms >= host_ms + RUNS_MS) {
+            host_ms = world.now_ms + others_run_ms(long_of_100);
+            world.late_ms += host_ms - world.now_ms;
+        }
+        if (world.now_ms >= host_ms) crowd(callers, time_ms, 1);
+        if (world.now_ms < host_ms) world_run(1);
+    }
+    return admitted - before;
+}
+
+/* Goal: where the host and the server wait for a processor again and again, a crowd is served as if its calls had any
+ * time: 80 % in each two seconds where each wait is short, and 60 % where one of twenty takes most of a call's time. No
+ * wait is an outage. */
+TEST(a_busy_machine_serves_a_crowd) {
+    static const struct {
+        uint32_t long_of_100;
+        int percent;
+    } machines[] = {{0, 80}, {5, 60}};
+    for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) {
+        int64_t most = INT64_MAX;
+        for (int has_time = 1; has_time >= 0; has_time--) {
+            int64_t least = INT64_MAX;
+            crowd_begin(40 + i, 1000000);
+            world.piece = 65536;
+            for (int k = 0; k < 5; k++) {
+                int64_t decided = served_beside_others(1000, has_time ? 2000 : TIMEOUT_MS, machines[i].long_of_100);
+                if (k > 0 && decided < least) least = decided;
+            }
+            print_message("# %d of 100 waits are long: %d in two seconds; %d busy, %d late\n",
+                          (int)machines[i].long_of_100, (int)least, (int)busy, (int)unknown);
+            if (has_time) most = least;
+            assert_true(100 * least >= machines[i].percent * most);
+            assert_i64_equal(by_outage, 0);
+            crowd_end();
+        }
+    }
+}
+
 /* ---- a cluster --------------------------------------------------------------------------------------------------- */
 
 #define SLOW 6379

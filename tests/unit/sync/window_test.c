@@ -63,6 +63,28 @@ TEST(a_late_answer_cuts_the_window_once) {
     assert_int_equal(window.calls, 1);
 }
 
+/* Goal: after a cut a full window grows slowly until it is twice as large as the cut left it, and from then on quickly:
+ * the link can carry more. */
+TEST(a_window_that_was_cut_feels_its_way) {
+    struct twi_window window;
+    int64_t now_ms = 1000;
+    twi_window_begin(&window);
+    hear_many(&window, 30, 1, &now_ms);
+    hear(&window, now_ms - 104, 64, now_ms);
+    uint32_t left = window.calls;
+    assert_in_range(left, 15, 17);
+    window.is_full = true;
+    for (int rounds = 0; window.calls < 2 * left; rounds++) {
+        uint32_t before = window.calls;
+        hear_many(&window, 8, 1, &now_ms);
+        assert_int_equal(window.calls, before + 1);
+        assert_true(rounds < 17);
+    }
+    uint32_t before = window.calls;
+    hear_many(&window, 8, 1, &now_ms);
+    assert_int_equal(window.calls, before + 16);
+}
+
 /* Goal: after a late answer of a thin link calls go out one by one, in the time that each takes of the link, with one
  * more for the time in which nobody came. Quick answers shorten that time, those of calls that were alone at once. Where
  * calls take little of a link there is no pace. Method: of twelve calls that took 85 ms, where one alone takes 4, each
