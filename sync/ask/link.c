@@ -279,8 +279,8 @@ static bool receive(struct twi_link *link, size_t *room, int64_t now_ms) {
     if (got <= 0 || (size_t)got > most) return false;
     *room -= (size_t)got;
     link->has_heard = true;
-    link->heard_ms = link->byte_ms = now_ms;
-    link->excused_ms = 0;
+    link->heard_ms = link->silence.byte_ms = now_ms;
+    link->silence.excused_ms = 0;
     if (!twi_reader_feed(link->reader, chunk, (size_t)got)) end_up(link, "an answer too long");
     return link->phase != TWI_LINK_DOWN;
 }
@@ -313,7 +313,7 @@ void twi_link_put(struct twi_link *link, struct twi_lane *lane, size_t bytes, in
     twi_check(lane->state == TWI_LANE_SENT || lane->state == TWI_LANE_CANCELLING);
     if (link->sent.first == NULL) {
         link->heard_ms = now_ms;
-        link->excused_ms = 0;
+        link->silence.excused_ms = 0;
     }
     link->put_total += bytes;
     lane->tries.end_at = link->put_total;
@@ -362,11 +362,11 @@ void twi_link_excuse(struct twi_link *link, int64_t late_ms) {
 }
 
 void twi_link_excuse_silence(struct twi_link *link, int64_t late_ms) {
-    twi_check(late_ms >= 0 && link->excused_ms >= 0);
-    int64_t most_ms = EXCUSES * silence_ms(link) - link->excused_ms;
+    twi_check(late_ms >= 0 && link->silence.excused_ms >= 0);
+    int64_t most_ms = EXCUSES * silence_ms(link) - link->silence.excused_ms;
     if (late_ms > most_ms) late_ms = most_ms > 0 ? most_ms : 0;
     link->heard_ms += late_ms;
-    link->excused_ms += late_ms;
+    link->silence.excused_ms += late_ms;
 }
 
 static uint64_t random_of(const struct twi_link *link) {
@@ -411,7 +411,7 @@ bool twi_link_serves(const struct twi_link *link, const struct twi_lane_caller *
     int64_t limit_ms = timeout_ms(link), silent_ms = link->sent.first != NULL ? now_ms - link->heard_ms : 0;
     if (is_beginning(link)) return silent_ms < BEGIN_MS;
     if (caller->time_ms < TIGHT_MS) return silent_ms < later(TIGHT_SILENCE_MS, limit_ms / 2);
-    bool has_heard = link->byte_ms > caller->began_ms; /* in the same millisecond it may have come before */
+    bool has_heard = link->silence.byte_ms > caller->began_ms; /* in the same millisecond it may have come before */
     return silent_ms < (has_heard ? later(SILENCE_MS, limit_ms / 2) : earlier(limit_ms, caller->time_ms) / 2);
 }
 

@@ -68,8 +68,9 @@ struct twi_link {
     struct twi_link_greeting greeting;
     int64_t deadline_ms; /* of dialling or greeting */
     int64_t heard_ms;    /* the last byte, or since when a reply is due */
-    int64_t byte_ms;     /* the last byte */
-    int64_t excused_ms;  /* of the silence since then */
+    struct {
+        int64_t byte_ms, excused_ms; /* the last byte, and what is excused of the time since then */
+    } silence;
     struct twi_breaker breaker;
     int64_t failing_since_ms; /* 0 means that it is not */
     int64_t pause_ms, again_ms;

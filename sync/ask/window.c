@@ -21,8 +21,8 @@ static void grow(struct twi_window *window, uint32_t eighths) {
     window->eighths %= EIGHTH;
 }
 
-/* What was answered until `most_ms` after its sending may be under way, and is sent in about that time: a call takes the
- * time of the link that those before it had to wait for, and never more than its part. */
+/* What was answered until `most_ms` after its sending may be under way, and is sent in about that time: a call takes
+ * the time of the link that those before it had to wait for, and never more than its part. */
 static void cut(struct twi_window *window, const struct twi_window_mark *mark, int64_t took_ms, int64_t most_ms,
                 int64_t now_ms) {
     twi_check(took_ms > 0 && took_ms > most_ms && mark->place != 0);

@@ -101,8 +101,11 @@ static void calculate(void) {
     for (volatile uint64_t turns = 0;; turns++) continue;
 }
 
-/* Two such processes buy, with programs that calculate beside them if they are to starve. */
-static void two_buy(struct crowd *crowd) {
+#define TOO_BUSY "a processor for the server: run it on a machine with less load"
+
+/* Two such processes buy, with programs that calculate beside them if they are to starve. Returns false if the limit
+ * was passed and the server had no processor. */
+static bool two_buy(struct crowd *crowd) {
     struct redis_server server;
     pid_t buyers[PROCESSES], others[CALCULATING];
     redis_server_start(&server, NULL);
@@ -127,28 +130,28 @@ static void two_buy(struct crowd *crowd) {
     int64_t longest_ms = watch.longest_ms;
     munmap(page, sizeof *page);
     redis_server_destroy(&server);
-    if (!is_kept && longest_ms >= SILENCE_MS) test_leave_out("the server got no processor");
-    assert_true(is_kept);
+    assert_true(is_kept || longest_ms >= SILENCE_MS);
+    return is_kept;
 }
 
 /* Goal: many threads of two processes, each call with 20 ms, never pass the limit. */
 TEST(five_hundred_threads_pass_no_limit) {
-    two_buy(&(struct crowd){.threads = 250, .timeout_ms = 20});
+    if (!two_buy(&(struct crowd){.threads = 250, .timeout_ms = 20})) test_leave_out(TOO_BUSY);
 }
 
 /* Goal: nor do calls with 5 ms, which a normal machine often answers later. */
 TEST(short_calls_pass_no_limit) {
-    two_buy(&(struct crowd){.threads = 64, .timeout_ms = 5});
+    if (!two_buy(&(struct crowd){.threads = 64, .timeout_ms = 5})) test_leave_out(TOO_BUSY);
 }
 
 /* Goal: nor do many threads of processes that get hardly any processor. */
 TEST(starved_threads_pass_no_limit) {
-    two_buy(&(struct crowd){.threads = 250, .timeout_ms = 20, .is_starved = true});
+    if (!two_buy(&(struct crowd){.threads = 250, .timeout_ms = 20, .is_starved = true})) test_leave_out(TOO_BUSY);
 }
 
 /* Goal: nor do short calls of such processes. */
 TEST(starved_short_calls_pass_no_limit) {
-    two_buy(&(struct crowd){.threads = 64, .timeout_ms = 5, .is_starved = true});
+    if (!two_buy(&(struct crowd){.threads = 64, .timeout_ms = 5, .is_starved = true})) test_leave_out(TOO_BUSY);
 }
 
 int main(void) {

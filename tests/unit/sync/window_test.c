@@ -86,9 +86,9 @@ TEST(a_window_that_was_cut_feels_its_way) {
 }
 
 /* Goal: after a late answer of a thin link calls go out one by one, in the time that each takes of the link, with one
- * more for the time in which nobody came. Quick answers shorten that time, those of calls that were alone at once. Where
- * calls take little of a link there is no pace. Method: of twelve calls that took 85 ms, where one alone takes 4, each
- * takes 6.75 ms. */
+ * more for the time in which nobody came. Quick answers shorten that time, those of calls that were alone at once.
+ * Where calls take little of a link there is no pace. Method: of twelve calls that took 85 ms, where one alone takes 4,
+ * each takes 6.75 ms. */
 TEST(a_thin_link_gets_one_call_after_the_other) {
     struct twi_window window;
     int64_t now_ms = 1000;
