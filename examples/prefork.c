@@ -47,12 +47,13 @@ static void answer(int client, const struct sockaddr_in *from) {
     tw_status status =
         tw_acquire(requests, tw_bytes(&from->sin_addr, sizeof from->sin_addr), 1, REQUESTS_PER_MINUTE, &verdict);
     bool admitted = status == TW_OK || (status != TW_DENIED && verdict.allowed); /* an error: the family's policy */
+    const char *denied = verdict.cause == TW_CAUSE_LIMIT ? "429 Too Many Requests" : "503 Service Unavailable";
     int size = snprintf(body, sizeof body, "worker %ld\n", (long)getpid());
     size = snprintf(text, sizeof text,
                     "HTTP/1.1 %s\r\nRateLimit-Remaining: %lld\r\nRetry-After: %lld\r\nContent-Length: %d\r\n"
                     "Connection: close\r\n\r\n%s",
-                    admitted ? "200 OK" : "429 Too Many Requests", (long long)verdict.remaining,
-                    seconds(verdict.retry_after_ms), size, body);
+                    admitted ? "200 OK" : denied, (long long)verdict.remaining, seconds(verdict.retry_after_ms), size,
+                    body);
     (void)send(client, text, (size_t)size, MSG_NOSIGNAL);
 }
 
