@@ -15,7 +15,7 @@
 #include "engine/limit/refund.h"
 #include "engine/limit/share.h"
 #include "engine/limit/sliding.h"
-#include "engine/reserve/reserve.h"
+#include "engine/reserve/hold.h"
 
 /* ---- the functions ---- */
 

@@ -68,7 +68,7 @@ static bool is_written(tw_engine *engine, int level, int event, uint32_t *left_o
     return written;
 }
 
-static void write_line(tw_engine *engine, int level, int event, char text[LINE_BYTES], uint32_t left_out) {
+static void write_line(tw_engine *engine, int level, int event, char *text, uint32_t left_out) {
     twi_port_printable(text);
     end_line(text, level, event, left_out);
     TWI_PROBE3(log, level, event, text);

@@ -38,7 +38,7 @@ static TWI_COLD void hot_put_back(const tw_claim *const *claims, const struct ho
 /* Returns the cell of a key in the line where its walk begins, or NULL. `short_key` is NULL for a long key. */
 TWI_HOT_CODE TWI_INLINE struct twi_cell *TWI_HOT_OWN(cell_in_line)(const tw_engine *engine,
                                                                    struct twi_generation *generation, tw_key key,
-                                                                   const TWI_HOT_SHORT_KEY *short_key, uint64_t hash) {
+                                                                   TWI_HOT_SHORT_KEY *short_key, uint64_t hash) {
     const struct twi_arena *arena = &engine->arena;
     struct twi_cell *cell =
         hot_cell_at(arena, hot_line_first(hot_line_of(arena, generation, hash), hash), short_key == NULL);

@@ -1,10 +1,10 @@
 /* gcra_fast.h -- tw_acquire() of a GCRA limit without Redis, for a known key whose word was computed under this
  * limit. It is a part of the same template, and all_fast.h is included before it.
  * Always true: this path does only what twi_gcra_acquire() and shadow.c also do, by the same arithmetic
- * (limit/pace.h). A word changes by one compare-and-swap, and a denied call does not write. A word that is not set
+ * (limit/gcra_pace.h). A word changes by one compare-and-swap, and a denied call does not write. A word that is not set
  * yet, that is closed or frozen, that another limit has set, or that changes meanwhile, is for the complete
  * decision. The clock is read after the window was loaded (W1), the exact one at most once. */
-#include "engine/limit/pace.h"
+#include "engine/limit/gcra_pace.h"
 #include "engine/limit/shadow.h"
 
 #ifndef TWI_HOT_GCRA
@@ -18,35 +18,36 @@
 TWI_INLINE bool hot_is_paced(struct twi_cell *cell, uint64_t word, int64_t limit) {
     uint64_t moment = (uint64_t)twi_word_value(word);
     /* 0 is above all moments if 1 is subtracted */
-    return !twi_hardly((word & (TWI_FROZEN | TWI_PACE_CLOSED)) != 0) &&
-           !twi_hardly((moment - 1) >> TWI_PACE_MOMENT_BITS != 0) &&
+    return !twi_hardly((word & (TWI_FROZEN | TWI_GCRA_PACE_CLOSED)) != 0) &&
+           !twi_hardly((moment - 1) >> TWI_GCRA_PACE_MOMENT_BITS != 0) &&
            !twi_hardly(twi_load_relaxed(&cell->limit) != limit);
 }
 
-/* Sets the time of the decision: the one of the word, if that is known and serves (twi_pace_is_final()), otherwise the
- * exact one. Most buckets are empty, or nearly so, which shows without a division. Returns false if the window has
- * ended. */
-TWI_INLINE bool hot_pace_time(tw_engine *engine, struct twi_pace *pace, int64_t at, bool is_known, int64_t now_ms) {
+/* Sets the time of the decision: the one of the word, if that is known and serves (twi_gcra_pace_is_final()),
+ * otherwise the exact one. Most buckets are empty, or nearly so, which shows without a division. Returns false if the
+ * window has ended. */
+TWI_INLINE bool hot_pace_time(tw_engine *engine, struct twi_gcra_pace *pace, int64_t at, bool is_known,
+                              int64_t now_ms) {
     if (is_known) {
         int64_t since_us = (now_ms - pace->start_ms) * 1000;
-        if (twi_share_down(at, pace->window_us, TWI_PACE_WINDOW) >= since_us + TWI_CLOCK_NEAR_MS * 1000) {
-            twi_pace_set_since(pace, since_us, false);
-            tw_status status = twi_pace_decide(pace, at);
-            if (twi_pace_is_final(pace, status, at)) return true;
+        if (twi_share_down(at, pace->window_us, TWI_GCRA_PACE_WINDOW) >= since_us + TWI_CLOCK_NEAR_MS * 1000) {
+            twi_gcra_pace_set_since(pace, since_us, false);
+            tw_status status = twi_gcra_pace_decide(pace, at);
+            if (twi_gcra_pace_is_final(pace, status, at)) return true;
         }
     }
     int64_t since_us = twi_clock_exact_us(&engine->clock) - pace->start_ms * 1000;
     if (twi_hardly((uint64_t)since_us >= (uint64_t)pace->window_us)) return false;
-    twi_pace_set_since(pace, since_us, true);
+    twi_gcra_pace_set_since(pace, since_us, true);
     return true;
 }
 
 /* Writes the verdict as gcra.c does. */
-TWI_INLINE void hot_pace_fill(const struct twi_pace *pace, tw_status status, int64_t left, int64_t grain_ms,
+TWI_INLINE void hot_pace_fill(const struct twi_gcra_pace *pace, tw_status status, int64_t left, int64_t grain_ms,
                               tw_verdict *verdict) {
-    int64_t reset_ms = twi_pace_ahead(pace) > 0 ? twi_pace_until_ms(pace, pace->empty) : 0, retry_ms = 0;
+    int64_t reset_ms = twi_gcra_pace_ahead(pace) > 0 ? twi_gcra_pace_until_ms(pace, pace->empty) : 0, retry_ms = 0;
     if (status == TW_DENIED) {
-        retry_ms = twi_pace_until_ms(pace, pace->empty + pace->charge - pace->most) + grain_ms;
+        retry_ms = twi_gcra_pace_until_ms(pace, pace->empty + pace->charge - pace->most) + grain_ms;
         if (retry_ms < 1) retry_ms = 1; /* twi_verdict_deny() */
     }
     twi_verdict_put(verdict, pace->limit, pace->burst - left, left, reset_ms, retry_ms, 0, pace->start_ms);
@@ -63,8 +64,8 @@ TWI_HOT_CODE tw_status TWI_HOT_GCRA(tw_family *family, tw_key key, int64_t n, in
         twi_hardly((((uint64_t)n - 1) | ((uint64_t)limit - 1)) >> 53 != 0) || twi_hardly(key.data == NULL))
         return twi_shadow_acquire(family, key, n, limit, verdict);
     struct twi_limit_shard *counts = (struct twi_limit_shard *)((char *)lines->shards + self->shard_bytes);
-    struct twi_pace pace;
-    twi_pace_begin(&pace, family, n, limit);
+    struct twi_gcra_pace pace;
+    twi_gcra_pace_begin(&pace, family, n, limit);
     if (twi_hardly(n > pace.burst)) return twi_shadow_acquire(family, key, n, limit, verdict);
     bool outermost = twi_section_enter_short(self);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
@@ -80,8 +81,8 @@ TWI_HOT_CODE tw_status TWI_HOT_GCRA(tw_family *family, tw_key key, int64_t n, in
     pace.start_ms = generation->start_ms;
     if (!hot_is_paced(cell, word, limit)) goto complete;
     if (twi_hardly(!hot_pace_time(engine, &pace, at, is_known, now_ms))) goto complete;
-    tw_status status = twi_pace_decide(&pace, at);
-    int64_t left = twi_pace_left(&pace), calls;
+    tw_status status = twi_gcra_pace_decide(&pace, at);
+    int64_t left = twi_gcra_pace_left(&pace), calls;
     if (status == TW_OK) {
         uint64_t after = (uint64_t)pace.empty << TWI_COUNT_SHIFT;
         if (twi_hardly(!twi_cas_weak_acqrel(&cell->local, &word, after))) goto complete; /* N4 */

@@ -37,8 +37,8 @@ TWI_INLINE void hot_slide_fill(const struct twi_slide *slide, const int64_t *cou
 /* Decides with the counter of a key. Returns false if it did not decide. The caller is inside a section. */
 TWI_HOT_CODE TWI_INLINE bool TWI_HOT_OWN(slide)(tw_family *family, struct twi_thread *self,
                                                 struct twi_generation *generation, tw_key key,
-                                                const TWI_HOT_SHORT_KEY *short_key, uint64_t hash, int64_t n,
-                                                int64_t limit, int64_t now_ms, bool is_read, tw_verdict *verdict,
+                                                TWI_HOT_SHORT_KEY *short_key, uint64_t hash, int64_t n, int64_t limit,
+                                                int64_t now_ms, bool is_read, tw_verdict *verdict,
                                                 struct twi_limit_shard *counted, tw_status *answer, int64_t *calls) {
     tw_engine *engine = family->engine;
     struct twi_cell *cell = TWI_HOT_OWN(cell_in_line)(engine, generation, key, short_key, hash);

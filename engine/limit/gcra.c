@@ -29,7 +29,7 @@
 #include "engine/limit/gcra.h"
 
 #include "engine/limit/limit_stats.h"
-#include "engine/limit/pace.h"
+#include "engine/limit/gcra_pace.h"
 #include "engine/table/stripe.h"
 #include "engine/core/window_map.h"
 
@@ -46,18 +46,18 @@ struct limits {
 };
 static_assert(sizeof(struct limits) <= TWI_LIMITS_LINES * TWI_LINE_BYTES, "layout.h");
 
-static void set_now(struct twi_pace *pace, const struct twi_call *call) {
+static void set_now(struct twi_gcra_pace *pace, const struct twi_call *call) {
     pace->start_ms = twi_calendar_span(&call->family->rule, call->now_ms).start_ms;
-    twi_pace_set_since(pace, (call->now_ms - pace->start_ms) * 1000, false);
+    twi_gcra_pace_set_since(pace, (call->now_ms - pace->start_ms) * 1000, false);
 }
 
 /* Returns false if the window has ended by the exact clock. The clock has then moved for all threads, so the call
  * begins again in the next window. */
-static bool set_exactly(struct twi_pace *pace, const struct twi_call *call) {
+static bool set_exactly(struct twi_gcra_pace *pace, const struct twi_call *call) {
     twi_check_dear(!pace->is_exact);
     int64_t since_us = twi_clock_exact_us(&call->engine->clock) - pace->start_ms * 1000;
     if (since_us >= pace->window_us) return false;
-    twi_pace_set_since(pace, since_us, true);
+    twi_gcra_pace_set_since(pace, since_us, true);
     return true;
 }
 
@@ -95,10 +95,10 @@ static int64_t number_of(const struct twi_call *call, const struct twi_place *pl
 }
 
 static int64_t moment_of(int64_t value) {
-    return value & ((INT64_C(1) << TWI_PACE_MOMENT_BITS) - 1);
+    return value & ((INT64_C(1) << TWI_GCRA_PACE_MOMENT_BITS) - 1);
 }
 static int64_t limit_number(int64_t value) {
-    return value >> TWI_PACE_MOMENT_BITS & UNKNOWN;
+    return value >> TWI_GCRA_PACE_MOMENT_BITS & UNKNOWN;
 }
 
 /* Returns what the value of a word says. It was loaded by an acquire load, after its limit was stored. */
@@ -112,9 +112,9 @@ static struct bucket read_word(const struct twi_call *call, struct twi_generatio
 
 /* A value of 2^59 and more marks a cell as such (TWI_META_EDGE), as large counts do. */
 static uint64_t make_word(struct twi_cell *cell, int64_t number, int64_t moment) {
-    twi_check_dear(number >= 0 && number <= UNKNOWN && moment >= 0 && moment >> TWI_PACE_MOMENT_BITS == 0);
+    twi_check_dear(number >= 0 && number <= UNKNOWN && moment >= 0 && moment >> TWI_GCRA_PACE_MOMENT_BITS == 0);
     if (number > 1) (void)twi_or_relaxed(&cell->meta, TWI_META_EDGE);
-    return ((uint64_t)number << TWI_PACE_MOMENT_BITS | (uint64_t)moment) << TWI_COUNT_SHIFT;
+    return ((uint64_t)number << TWI_GCRA_PACE_MOMENT_BITS | (uint64_t)moment) << TWI_COUNT_SHIFT;
 }
 
 /* ---- the window before ---- */
@@ -131,66 +131,66 @@ static struct bucket close_before(const struct twi_call *call) {
         is_sealed ? twi_table_find(arena, before, &call->lookup) : twi_table_close_probe(arena, before, &call->lookup);
     if (cell == NULL) return (struct bucket){0};
     /* N3, pairs with N4, so a call that finds it closed reads a later clock */
-    uint64_t word = is_sealed ? TWI_FROZEN : twi_or_acqrel(&cell->local, TWI_PACE_CLOSED);
+    uint64_t word = is_sealed ? TWI_FROZEN : twi_or_acqrel(&cell->local, TWI_GCRA_PACE_CLOSED);
     int64_t value = (word & TWI_FROZEN) != 0 ? twi_cell_local(cell, twi_cell_publish(cell)) : twi_word_value(word);
     return read_word(call, before, cell, value);
 }
 
 static struct bucket carried(const struct twi_call *call) {
     struct bucket before = close_before(call);
-    before.at = before.at > TWI_PACE_WINDOW ? before.at - TWI_PACE_WINDOW : 0;
+    before.at = before.at > TWI_GCRA_PACE_WINDOW ? before.at - TWI_GCRA_PACE_WINDOW : 0;
     return before;
 }
 
 /* ---- one decision ---- */
 
 /* Returns the moment under another limit. The units that are in the bucket now stay the same, at most a window's. */
-static int64_t move(const struct twi_pace *pace, int64_t at, int64_t from, int64_t to) {
+static int64_t move(const struct twi_gcra_pace *pace, int64_t at, int64_t from, int64_t to) {
     twi_check_dear(from > 0 && to > 0);
     if (at <= pace->now || from == to) return at;
     twi_wide ahead = (twi_wide)(at - pace->now - 1) * from / to; /* `now` was rounded down */
-    return pace->now + (ahead < TWI_PACE_WINDOW ? (int64_t)ahead : TWI_PACE_WINDOW);
+    return pace->now + (ahead < TWI_GCRA_PACE_WINDOW ? (int64_t)ahead : TWI_GCRA_PACE_WINDOW);
 }
 
-static bool has_another_limit(const struct twi_pace *pace, const struct bucket *bucket) {
+static bool has_another_limit(const struct twi_gcra_pace *pace, const struct bucket *bucket) {
     return bucket->limit != pace->limit && bucket->limit != 0 && pace->limit != 0 && bucket->at > pace->now;
 }
 
 /* Returns true for a call that names the limit from which the bucket drains from now on. */
-static bool names_limit(const struct twi_pace *pace, const struct bucket *bucket) {
+static bool names_limit(const struct twi_gcra_pace *pace, const struct bucket *bucket) {
     return has_another_limit(pace, bucket) && pace->n != 0 && pace->n <= pace->burst;
 }
 
 /* Returns TW_OK or TW_DENIED for a bucket that is empty at the moment `at`, by the exact clock if it could change the
  * result. Returns TWI_AGAIN if the window has ended. */
-static tw_status decide(struct twi_pace *pace, const struct twi_call *call, int64_t at) {
+static tw_status decide(struct twi_gcra_pace *pace, const struct twi_call *call, int64_t at) {
     twi_check_dear(at >= 0);
-    tw_status status = twi_pace_decide(pace, at);
-    if (twi_pace_is_final(pace, status, at)) return status;
-    return set_exactly(pace, call) ? twi_pace_decide(pace, at) : TWI_AGAIN;
+    tw_status status = twi_gcra_pace_decide(pace, at);
+    if (twi_gcra_pace_is_final(pace, status, at)) return status;
+    return set_exactly(pace, call) ? twi_gcra_pace_decide(pace, at) : TWI_AGAIN;
 }
 
 /* Returns the same for a bucket that may be of another limit. Its units are then known only by the exact clock. */
-static tw_status decide_bucket(struct twi_pace *pace, const struct twi_call *call, const struct bucket *bucket) {
+static tw_status decide_bucket(struct twi_gcra_pace *pace, const struct twi_call *call, const struct bucket *bucket) {
     if (!has_another_limit(pace, bucket)) return decide(pace, call, bucket->at);
     if (!pace->is_exact && !set_exactly(pace, call)) return TWI_AGAIN;
     return decide(pace, call, move(pace, bucket->at, bucket->limit, pace->limit));
 }
 
 /* Returns the word for a bucket that the call leaves empty at pace->empty. */
-static uint64_t word_after(const struct twi_pace *pace, const struct twi_call *call, const struct twi_place *place,
+static uint64_t word_after(const struct twi_gcra_pace *pace, const struct twi_call *call, const struct twi_place *place,
                            int64_t value, const struct bucket *found) {
     bool is_same = value != 0 && found->limit == pace->limit;
     int64_t number = twi_likely(is_same) ? limit_number(value) : number_of(call, place, pace->limit);
     return make_word(place->cell, number, pace->empty);
 }
 
-static tw_status take(struct twi_pace *pace, const struct twi_call *call, const struct twi_place *place) {
+static tw_status take(struct twi_gcra_pace *pace, const struct twi_call *call, const struct twi_place *place) {
     twi_check_dear(place->cell != NULL);
     uint64_t word = twi_load_acquire(&place->cell->local); /* N4 */
     struct bucket begins = twi_word_value(word) == 0 ? carried(call) : (struct bucket){0};
     for (;;) {
-        if ((word & (TWI_FROZEN | TWI_PACE_CLOSED)) != 0) return TWI_AGAIN;
+        if ((word & (TWI_FROZEN | TWI_GCRA_PACE_CLOSED)) != 0) return TWI_AGAIN;
         int64_t value = twi_word_value(word);
         struct bucket found = value != 0 ? read_word(call, place->generation, place->cell, value) : begins;
         tw_status status = decide_bucket(pace, call, &found);
@@ -201,7 +201,7 @@ static tw_status take(struct twi_pace *pace, const struct twi_call *call, const 
     }
 }
 
-static tw_status acquire_once(struct twi_pace *pace, struct twi_call *call, bool *full) {
+static tw_status acquire_once(struct twi_gcra_pace *pace, struct twi_call *call, bool *full) {
     twi_check_dear(call->family->kind.is_gcra);
     struct twi_place place;
     set_now(pace, call);
@@ -219,10 +219,10 @@ static tw_status acquire_once(struct twi_pace *pace, struct twi_call *call, bool
     return take(pace, call, &place);
 }
 
-static void fill_verdict(const struct twi_pace *pace, tw_status status, bool full, int64_t grain_ms,
+static void fill_verdict(const struct twi_gcra_pace *pace, tw_status status, bool full, int64_t grain_ms,
                          tw_verdict *verdict) {
     twi_check_dear(verdict != NULL && grain_ms >= 0);
-    int64_t ahead = twi_pace_ahead(pace), left = twi_pace_left(pace);
+    int64_t ahead = twi_gcra_pace_ahead(pace), left = twi_gcra_pace_left(pace);
     *verdict = (tw_verdict){.limit = pace->limit,
                             .used = pace->burst - left,
                             .remaining = left,
@@ -230,14 +230,15 @@ static void fill_verdict(const struct twi_pace *pace, tw_status status, bool ful
                             .error_bound = full ? TW_UNBOUNDED : 0,
                             .decided_by = full ? TW_BY_FULL : TW_BY_LOCAL,
                             .allowed = status == TW_OK};
-    if (ahead > 0) verdict->reset_after_ms = twi_pace_until_ms(pace, pace->empty);
+    if (ahead > 0) verdict->reset_after_ms = twi_gcra_pace_until_ms(pace, pace->empty);
     if (status == TW_OK) return;
     bool is_for_now = status == TW_DENIED && pace->n <= pace->burst;
-    int64_t retry_ms = is_for_now ? twi_pace_until_ms(pace, pace->empty + pace->charge - pace->most) + grain_ms : -1;
+    int64_t retry_ms =
+        is_for_now ? twi_gcra_pace_until_ms(pace, pace->empty + pace->charge - pace->most) + grain_ms : -1;
     twi_verdict_not_admitted(verdict, status, is_for_now ? TW_CAUSE_LIMIT : TW_CAUSE_NEVER, retry_ms);
 }
 
-static tw_status acquire(tw_family *family, tw_key key, struct twi_pace *pace, bool *full) {
+static tw_status acquire(tw_family *family, tw_key key, struct twi_gcra_pace *pace, bool *full) {
     twi_check_dear(family->kind.is_gcra);
     struct twi_call call;
     tw_status status = twi_call_begin(&call, family, key);
@@ -255,11 +256,11 @@ static tw_status acquire(tw_family *family, tw_key key, struct twi_pace *pace, b
 }
 
 tw_status twi_gcra_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
-    struct twi_pace pace = {.limit = limit};
+    struct twi_gcra_pace pace = {.limit = limit};
     bool full = false;
     tw_status status;
     if (twi_limit_is_in_range(n, limit)) {
-        twi_pace_begin(&pace, family, n, limit);
+        twi_gcra_pace_begin(&pace, family, n, limit);
         status = acquire(family, key, &pace, &full);
     } else {
         status = twi_units_refuse(n);
@@ -268,8 +269,8 @@ tw_status twi_gcra_acquire(tw_family *family, tw_key key, int64_t n, int64_t lim
     return status;
 }
 
-static tw_status raise_once(struct twi_pace *pace, struct twi_call *call, int64_t ahead) {
-    twi_check_dear(ahead >= 0 && ahead <= TWI_PACE_WINDOW);
+static tw_status raise_once(struct twi_gcra_pace *pace, struct twi_call *call, int64_t ahead) {
+    twi_check_dear(ahead >= 0 && ahead <= TWI_GCRA_PACE_WINDOW);
     struct twi_place place;
     set_now(pace, call);
     if (!twi_place_find(call, &place)) {
@@ -280,7 +281,7 @@ static tw_status raise_once(struct twi_pace *pace, struct twi_call *call, int64_
     struct bucket begins = twi_word_value(word) == 0 ? carried(call) : (struct bucket){0};
     pace->empty = pace->now + ahead;
     do {
-        if ((word & (TWI_FROZEN | TWI_PACE_CLOSED)) != 0) return TWI_AGAIN;
+        if ((word & (TWI_FROZEN | TWI_GCRA_PACE_CLOSED)) != 0) return TWI_AGAIN;
         int64_t value = twi_word_value(word);
         struct bucket found = value != 0 ? read_word(call, place.generation, place.cell, value) : begins;
         int64_t at = has_another_limit(pace, &found) ? move(pace, found.at, found.limit, pace->limit) : found.at;
@@ -291,35 +292,35 @@ static tw_status raise_once(struct twi_pace *pace, struct twi_call *call, int64_
 }
 
 void twi_gcra_raise(tw_family *family, tw_key key, int64_t limit, int64_t ahead_ms) {
-    struct twi_pace pace;
+    struct twi_gcra_pace pace;
     struct twi_call call;
     if (limit == 0) return;
-    twi_pace_begin(&pace, family, 0, limit);
+    twi_gcra_pace_begin(&pace, family, 0, limit);
     int64_t window_ms = pace.window_us / 1000;
     if (ahead_ms > window_ms) ahead_ms = window_ms; /* the farthest moment that a word can hold */
     if (ahead_ms <= 0 || twi_call_begin(&call, family, key) != TW_OK) return;
     tw_status status;
     do {
         status = twi_call_now(&call);
-        if (status == TW_OK) status = raise_once(&pace, &call, twi_share_up(ahead_ms, TWI_PACE_WINDOW, window_ms));
+        if (status == TW_OK) status = raise_once(&pace, &call, twi_share_up(ahead_ms, TWI_GCRA_PACE_WINDOW, window_ms));
     } while (status == TWI_AGAIN);
     twi_call_end(&call);
 }
 
 /* Returns units for tw_acquire_all(), which knows the limit, and returns only units that it has just taken. If the
  * key has moved to the next window, or another call has named another limit, the function changes the word of that. */
-static tw_status put_back_once(const struct twi_pace *pace, struct twi_call *call) {
+static tw_status put_back_once(const struct twi_gcra_pace *pace, struct twi_call *call) {
     twi_check_dear(pace->charge >= 0);
     struct twi_place place;
     if (!twi_place_find(call, &place)) return TW_ERR_LATE;
     uint64_t word = twi_load_acquire(&place.cell->local), after;
     do {
-        if ((word & (TWI_FROZEN | TWI_PACE_CLOSED)) != 0) return TWI_AGAIN;
+        if ((word & (TWI_FROZEN | TWI_GCRA_PACE_CLOSED)) != 0) return TWI_AGAIN;
         int64_t value = twi_word_value(word);
         if (value == 0) return TW_ERR_LATE;
         struct bucket found = read_word(call, place.generation, place.cell, value);
         bool is_same = found.limit == pace->limit || found.limit == 0;
-        twi_wide charge = is_same ? pace->charge : (twi_wide)pace->n * TWI_PACE_WINDOW / found.limit;
+        twi_wide charge = is_same ? pace->charge : (twi_wide)pace->n * TWI_GCRA_PACE_WINDOW / found.limit;
         after = make_word(place.cell, limit_number(value), found.at > charge ? found.at - (int64_t)charge : 1);
     } while (!twi_cas_weak_acqrel(&place.cell->local, &word, after));
     return TW_OK;
@@ -332,10 +333,10 @@ tw_status twi_gcra_refund(tw_family *family, tw_key key, int64_t n, int64_t wind
 }
 
 tw_status twi_gcra_undo(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
-    struct twi_pace pace;
+    struct twi_gcra_pace pace;
     struct twi_call call;
     (void)window_start_ms;
-    twi_pace_begin(&pace, family, n, limit);
+    twi_gcra_pace_begin(&pace, family, n, limit);
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
     call.undoes = true;

@@ -1,8 +1,9 @@
 /* hold.c -- tw_hold() and tw_hold_release(), for at most `limit` holders at a time. Without Redis the key's counter is
  * used. A hold takes from it as tw_acquire() does, a release lowers it by compare-and-swap, never below 0. hold_redis.c
  * does this with Redis, and hold_shared.c without Redis for processes that share the engine. */
-#include "engine/count/lookup.h"
+#include "engine/reserve/hold.h"
 
+#include "engine/count/lookup.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/reserve/hold_redis.h"
 #include "engine/reserve/hold_shared.h"

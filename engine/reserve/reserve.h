@@ -6,8 +6,6 @@
 
 #include "engine/reserve/reserve_local.h"
 
-/* Returns why a family with these options is not for tw_hold(), or NULL if it is. Its kind says that, too. */
-const char *twi_hold_refusal(const tw_family *family, const tw_family_options *options);
 /* Fills a verdict with only the arguments of the call. */
 void twi_reserve_verdict(tw_verdict *verdict, const tw_family *family, int64_t limit);
 

@@ -21,8 +21,8 @@
 //   engine/count/lookup.c:twi_place_make 34341d0f70af
 //   engine/turn/closing_send.c:fill_heartbeat d9b9ebaa6c7a
 //   engine/turn/window_end.c:is_its_turn 9f29a7618e33
-//   engine/limit/gcra.c:close_before 977fe7a311a2
-//   engine/limit/gcra.c:take 92fe9b8a0572
+//   engine/limit/gcra.c:close_before 9a8aadb2f7cf
+//   engine/limit/gcra.c:take 3139e1a26180
 //   engine/family_open.c:note_what_is_over 378d2a29a1b9
 //   engine/family_open.c:apply_policies e16df9880bc5
 //   engine/count/lookup.c:twi_absent_window_status c51a10e10c1b
