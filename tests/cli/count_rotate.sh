@@ -16,7 +16,8 @@ lines() { # KEY COUNT [SECONDS]
     for _ in $(seq "$2"); do printf '%s\t%s\n' "${3:-1431857103}" "$1"; done
 }
 follow() { # FILE...
-    "$tool" count --follow --format tsv --window 1d --output tsv "$@" >"$work/live" 2>"$work/err" &
+    # Without 9: with the file there that this script writes, the tool would seem to have opened it before it has.
+    "$tool" count --follow --format tsv --window 1d --output tsv "$@" >"$work/live" 2>"$work/err" 9>&- &
     pid=$!
     background="$background $pid"
     opens $pid "$(realpath "$1")" && looks $pid # all that is there was read

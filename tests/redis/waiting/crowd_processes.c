@@ -155,6 +155,9 @@ TEST(starved_short_calls_pass_no_limit) {
 }
 
 int main(void) {
+    if (test_is_slow())
+        test_skip_program(
+            "five hundred threads starve all other tests under a sanitizer: a build without one runs this");
     redis_server_require();
     return test_run();
 }
