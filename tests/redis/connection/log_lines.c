@@ -75,10 +75,16 @@ static void ask(struct stage *stage, const char *command) {
     (void)redis_server_ask_words(&stage->server, (const char *const *)words, count);
 }
 
+/* Whether the list of live engines is due while the server has no memory is chance. Its line is not a subject here. */
+static void on_stage_log(void *ctx, int level, int event, const char *text) {
+    if (strstr(text, "the registry of live engines") == NULL || strstr(text, "OOM") == NULL)
+        on_log(ctx, level, event, text);
+}
+
 static void stage_open(struct stage *stage) {
     tw_options options;
     quick_options(&options, stage->url != NULL ? stage->url : stage->server.url);
-    options.log_write = on_log;
+    options.log_write = on_stage_log;
     options.log_ctx = &stage->lines;
     options.wait_replicas = stage->wait_replicas;
     assert_status(test_open(&options, &stage->engine), TW_OK);

@@ -92,10 +92,16 @@ static inline void crowd_run(struct crowd *crowd, int64_t ms, int64_t limit) {
     }
 }
 
-/* Until nothing is under way or to be taken back. */
+static inline bool crowd_has_answers(const struct crowd *crowd) {
+    bool has = true;
+    for (int i = 0; i < crowd->count; i++) has = has && !crowd->calls[i].is_under_way;
+    return has;
+}
+
+/* Until each call has told its answer, and nothing is to be taken back. An answer may wait in the queue for a while. */
 static inline void crowd_rest(struct crowd *crowd) {
     for (int64_t end_ms = test_mono_ms() + TEST_PATIENCE_MS; test_mono_ms() < end_ms; crowd_turn(crowd))
-        if (test_stat_of(crowd->engine, ask_active) == 0 && test_stat_of(crowd->engine, ask_unsettled) == 0) return;
+        if (crowd_has_answers(crowd) && test_stat_of(crowd->engine, ask_unsettled) == 0) return;
 }
 
 #endif
