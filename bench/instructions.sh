@@ -1,7 +1,8 @@
 #!/bin/sh
 # instructions.sh PROGRAM [KEYS...] -- how many instructions tw_add() executes for a new key and for a key that is there,
 # tw_add_many() for each key of 32, tw_acquire() by shape of the limit, tw_hold() and its release, each in each kind of
-# engine, and adds of one key again and again, counted by callgrind: the same on a busy machine as on a quiet one.
+# engine, adds of one key again and again, and a request through nginx (nginx_instructions.py), counted by callgrind: the
+# same on a busy machine as on a quiet one.
 # PROGRAM: bench/instructions of an optimised build.
 # Always true: only these calls and what they call is counted, the caller's loop is not; a wrong answer, a wrong sum or a
 # count of nothing fails.
@@ -151,3 +152,14 @@ for form in add blind pin pin_blind; do
 done
 # shellcheck disable=SC2086  # four figures
 printf '%14s %14s %16s %18s\n' $line
+
+echo
+echo 'instructions of one request through nginx, above one to a location without rules, beside the bound that was planned'
+build=$(dirname "$program")/..
+module=nginx/ngx_http_tallywheel_module.so
+if ninja -C "$build" -t query $module >/dev/null 2>&1; then
+    ninja -C "$build" $module >&2
+    python3 "$(dirname "$0")/nginx_instructions.py" "$build/$module"
+else
+    echo '(there is no nginx, or no nginx-dev)'
+fi

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""nginx_instructions.py MODULE -- the user instructions of one request through nginx with each kind of rule, above those of
+a location without rules (the last table of `./dev bench instructions`). callgrind counts them: the same on a busy machine as
+on a quiet one.
+One process of nginx serves one request after the other. Before the first figure its thread has made more than 1,024 calls
+in each family: so many take a longer way. A second figure is the bound that was planned. Figures vary by some 30, because
+under callgrind, which is slow, more requests find the time old.
+Always true: each answer has the status that its row expects."""
+import argparse
+import glob
+import http.client
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "nginx"))
+import rig
+from rig import Nginx
+
+WARM = 1050
+BATCHES = 4
+REQUESTS = 60
+ZONES = """limit_req_zone $binary_remote_addr zone=rate:1m rate=1000000r/s; limit_conn_zone $binary_remote_addr zone=slots:1m;
+tallywheel_zone fixed window=1h; tallywheel_zone other window=1h; tallywheel_zone even window=1s shape=gcra;
+tallywheel_zone sliding window=1h shape=sliding; tallywheel_zone held window=forever;"""
+ADDRESS = "$binary_remote_addr"
+ONE = f"tallywheel_limit fixed {ADDRESS} 1000000000"
+TWO = f"tallywheel_limit other {ADDRESS} 1000000000;"
+# name of the row: (the rules of its location, the status, the bound if there is one)
+ROWS = {
+    "no rule": ("", 200, ""),
+    "limit_req": ("limit_req zone=rate burst=10000 nodelay;", 200, ""),
+    "limit_conn": ("limit_conn slots 10000;", 200, ""),
+    "one limit": (ONE + ";", 200, "380"),
+    "two limits": (ONE + ";" + TWO, 200, "800"),
+    "one limit, refund=": (ONE + " refund=502;", 200, ""),
+    "two limits, refund=": (ONE + " refund=502;" + TWO, 200, "1200"),
+    "gcra": (f"tallywheel_limit even {ADDRESS} 1000000;", 200, "520"),
+    "sliding": (f"tallywheel_limit sliding {ADDRESS} 1000000000;", 200, "700"),
+    "hold": (f"tallywheel_hold held {ADDRESS} 10000;", 200, "850"),
+    "one limit, a text key": ('tallywheel_limit fixed "a:$remote_addr" 1000000000;', 200, "700"),
+    "one limit, three headers": (ONE + "; tallywheel_headers ratelimit;", 200, "980"),
+    "one limit, denied": (f"tallywheel_limit fixed {ADDRESS} 0;", 429, "-300"),
+    "a count": (f"tallywheel_count other {ADDRESS};", 200, ""),
+}
+
+
+def free_ports(count: int) -> list:
+    probes = [socket.socket() for _ in range(count)]
+    for probe in probes:
+        probe.bind(("127.0.0.1", 0))
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports
+
+
+class Row:
+    """A server of its own with one location: so nothing but the rules differs from row to row."""
+
+    def __init__(self, name: str, port: int) -> None:
+        self.name, self.port = name, port
+        self.rules, self.status, self.bound = ROWS[name]
+        self.client = http.client.HTTPConnection("127.0.0.1", port)
+
+    def block(self) -> str:
+        return f"server {{ listen 127.0.0.1:{self.port}; location / {{ {self.rules} empty_gif; }} }}\n"
+
+    def ask(self, requests: int) -> None:
+        for _ in range(requests):
+            self.client.request("GET", "/")
+            answer = self.client.getresponse()
+            answer.read()
+            if answer.status != self.status:
+                raise AssertionError(f"{self.name}: {answer.status}, not {self.status}")
+
+    def instructions(self, process: int) -> float:
+        """Of one request, in the cheapest batch: what nginx and its engines do now and then is in the others."""
+        batches = []
+        for _ in range(BATCHES):
+            self.ask(1)
+            control("-z", process)
+            self.ask(REQUESTS)
+            found = re.search(r"^\s*Th\s*\d+\s+([\d,]+)", control("-e", process), re.M)
+            if found is None or int(found[1].replace(",", "")) == 0:
+                raise AssertionError("callgrind counted nothing")
+            batches.append(int(found[1].replace(",", "")) / REQUESTS)
+        return min(batches)
+
+
+def control(word: str, process: int) -> str:
+    return subprocess.run(["callgrind_control", word, str(process)], capture_output=True, text=True, check=True).stdout
+
+
+def start(rows: list) -> Nginx:
+    """One process of nginx under callgrind."""
+    server = Nginx("instructions", "", workers=0, main="master_process off;")
+    server.write(f"{ZONES} keepalive_timeout 1h; access_log off; error_log /dev/null crit;\nserver {{ listen unix:{server.socket}; }}\n" +
+                 "".join(row.block() for row in rows))
+    with open(server.home + "/nginx.conf", encoding="utf-8") as file:
+        text = file.read().replace("worker_processes 0;", "").replace(f"access_log {server.home}/access.log;", "")
+    with open(server.home + "/nginx.conf", "w", encoding="utf-8") as file:
+        file.write(text)
+    rig.WRAPPER = ["valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={server.home}/callgrind"]
+    return server.start()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("module")
+    parser.add_argument("--only", metavar="ROW;...", default=";".join(ROWS))
+    parser.add_argument("--keep", metavar="FOLDER", help="of files for callgrind_annotate, one of each row")
+    options = parser.parse_args()
+    Nginx.module = os.path.abspath(options.module)
+    names = [name for name in ROWS if name in options.only.split(";") or name == "no rule"]
+    rows = [Row(name, port) for name, port in zip(names, free_ports(len(names)))]
+    server = start(rows)
+    for row in rows:
+        row.ask(WARM)
+    base = rows[0].instructions(server.process.pid)
+    for row in rows:
+        found = base if row is rows[0] else row.instructions(server.process.pid) - base
+        print(f"{row.name:26}{found:{'8.0f' if row is rows[0] else '+8.0f'}}{row.bound:>8}", flush=True)
+        if options.keep: # of one batch
+            control("-d", server.process.pid)
+            os.makedirs(options.keep, exist_ok=True)
+            latest = max(glob.glob(server.home + "/callgrind.*"), key=os.path.getmtime)
+            shutil.copy(latest, os.path.join(options.keep, re.sub("[ ,]+", "_", row.name)))
+    server.stop()
+
+
+main()
