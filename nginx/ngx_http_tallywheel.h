@@ -75,7 +75,10 @@ typedef struct {
     ngx_http_tallywheel_number_t   n;
     ngx_uint_t                     status;
     ngx_msec_t                     wait;
-    ngx_uint_t                     waits;    /* it is not decided at once */
+    ngx_uint_t                     is_text;  /* its limit or n has variables */
+    ngx_uint_t                     joins;    /* it admits together with others, or not at all */
+    ngx_uint_t                     waits;    /* it is decided after all limits that are decided at once */
+    ngx_uint_t                     parks;    /* and the request may wait for the answer */
     ngx_array_t                   *refund;   /* of ngx_uint_t: 502, or 5 for every 5xx */
 } ngx_http_tallywheel_rule_t;
 
@@ -86,6 +89,7 @@ typedef struct {
     ngx_array_t                    zones;    /* of ngx_http_tallywheel_zone_t * */
     ngx_array_t                    rules;    /* of ngx_http_tallywheel_rule_t * */
     ngx_array_t                    engines;  /* of ngx_http_tallywheel_engine_t *; that it uses */
+    ngx_int_t                      variable; /* where a request keeps its decision, by the variable's index */
     ngx_flag_t                     is_limited;
     ngx_flag_t                     is_shown;     /* a location has headers */
     ngx_flag_t                     is_counted;   /* there is something to do when a request is over */
@@ -95,6 +99,14 @@ typedef struct {
     ngx_array_t                   *rules[NGX_HTTP_TALLYWHEEL_KINDS];
     ngx_uint_t                     headers;
     ngx_uint_t                     log_level;
+
+    /* What the rules above amount to, computed once. */
+    ngx_http_tallywheel_rule_t   **deciders; /* limits, then slots */
+    ngx_uint_t                     most;     /* how many */
+    ngx_uint_t                     waits;    /* one of them waits */
+    ngx_uint_t                     parks;    /* one of them may let the request wait for its answer */
+    ngx_uint_t                     refunds;  /* one of them has refund= */
+    ngx_uint_t                     is_alone; /* it is only one, without shadow mode, and no request waits for it */
 } ngx_http_tallywheel_loc_conf_t;
 
 struct ngx_http_tallywheel_engine_s {
@@ -117,6 +129,7 @@ struct ngx_http_tallywheel_engine_s {
 /* A rule of the location, with the values of this request. */
 typedef struct {
     ngx_http_tallywheel_rule_t      *rule;
+    tw_family                       *family;
     tw_key                           key;
     int64_t                          limit;
     int64_t                          n;
@@ -125,13 +138,19 @@ typedef struct {
     unsigned                         fixed:1;    /* start_ms is known */
 } ngx_http_tallywheel_entry_t;
 
+/* Of a request that may wait. */
+typedef struct {
+    ngx_event_t                      event;
+    tw_request                       call;
+} ngx_http_tallywheel_wait_t;
+
 typedef struct {
     ngx_http_request_t              *request;
     ngx_http_tallywheel_loc_conf_t  *conf;
     ngx_http_tallywheel_entry_t     *entries;
     ngx_uint_t                       count;
     ngx_uint_t                       next;       /* the entry that waits, or will be looked at next */
-    ngx_event_t                      event;
+    ngx_http_tallywheel_wait_t      *wait;       /* NULL if nothing may wait */
     ngx_http_tallywheel_rule_t      *decider;    /* whose verdict is shown; NULL if no rule had a key */
     const char                      *status;
     unsigned                         parked:1;
@@ -140,8 +159,7 @@ typedef struct {
     unsigned                         denied:1;
     unsigned                         shadow:1;   /* a zone in shadow mode has decided */
     unsigned                         shadow_denied:1;
-    tw_verdict                       verdict;    /* not zeroed at first, as the next field */
-    tw_request                       call;
+    tw_verdict                       verdict;    /* not zeroed at first */
 } ngx_http_tallywheel_ctx_t;
 
 
@@ -174,14 +192,13 @@ void ngx_http_tallywheel_exit_process(ngx_cycle_t *cycle);
 
 /* values.c */
 ngx_int_t ngx_http_tallywheel_parse_number(ngx_str_t *text, int64_t *number);
-ngx_int_t ngx_http_tallywheel_evaluate(ngx_http_request_t *r, ngx_http_tallywheel_rule_t *rule,
+ngx_int_t ngx_http_tallywheel_number(ngx_http_request_t *r, ngx_http_tallywheel_rule_t *rule,
     ngx_http_tallywheel_number_t *from, int64_t none, int64_t *number);
-ngx_int_t ngx_http_tallywheel_key(ngx_http_request_t *r, ngx_http_tallywheel_rule_t *rule, tw_key *key);
-ngx_int_t ngx_http_tallywheel_add_entries(ngx_http_tallywheel_ctx_t *ctx, ngx_array_t *rules);
+ngx_int_t ngx_http_tallywheel_make_key(ngx_http_request_t *r, ngx_http_tallywheel_rule_t *rule, tw_key *key);
+ngx_int_t ngx_http_tallywheel_shorten_key(ngx_http_request_t *r, tw_key *key);
 
 /* request.c */
 ngx_int_t ngx_http_tallywheel_add_phases(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf);
-ngx_http_tallywheel_ctx_t *ngx_http_tallywheel_get_ctx(ngx_http_request_t *r);
 
 /* show.c */
 void ngx_http_tallywheel_add_filter(void);
@@ -191,17 +208,42 @@ ngx_int_t ngx_http_tallywheel_add_variables(ngx_conf_t *cf);
 ngx_int_t ngx_http_tallywheel_metrics_handler(ngx_http_request_t *r);
 
 
-/* The number of a rule for this request. */
 static ngx_inline ngx_int_t
-ngx_http_tallywheel_number(ngx_http_request_t *r, ngx_http_tallywheel_rule_t *rule,
-    ngx_http_tallywheel_number_t *from, int64_t none, int64_t *number)
+ngx_http_tallywheel_key(ngx_http_request_t *r, ngx_http_tallywheel_rule_t *rule, tw_key *key)
 {
-    if (from->text == NULL) {
-        *number = from->number;
-        return NGX_OK;
+    ngx_http_variable_value_t  *value;
+
+    if (rule->variable < 0) {
+        return ngx_http_tallywheel_make_key(r, rule, key);
     }
 
-    return ngx_http_tallywheel_evaluate(r, rule, from, none, number);
+    value = &r->variables[rule->variable];
+
+    if (!value->valid || value->no_cacheable) {
+        value = ngx_http_get_flushed_variable(r, (ngx_uint_t) rule->variable);
+
+        if (value == NULL || value->not_found) {
+            *key = tw_bytes(NULL, 0);
+            return NGX_OK;
+        }
+    }
+
+    *key = tw_bytes(value->data, value->len);
+
+    return (key->size <= TW_KEY_SIZE_MAX) ? NGX_OK : ngx_http_tallywheel_shorten_key(r, key);
+}
+
+
+/* The decision on the request; NULL if it came to no location with limits yet. A variable keeps it, because an internal
+ * redirect clears the contexts of modules, but no variable. */
+static ngx_inline ngx_http_tallywheel_ctx_t *
+ngx_http_tallywheel_get_ctx(ngx_http_request_t *r)
+{
+    ngx_http_tallywheel_main_conf_t  *mcf;
+
+    mcf = ngx_http_get_module_main_conf(r, ngx_http_tallywheel_module);
+
+    return (ngx_http_tallywheel_ctx_t *) r->main->variables[mcf->variable].data;
 }
 
 

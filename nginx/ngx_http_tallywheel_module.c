@@ -186,8 +186,11 @@ ngx_http_tallywheel_init_main_conf(ngx_conf_t *cf, void *conf)
             rule[i]->zone->has_slots = 1;
         }
 
-        rule[i]->waits = (rule[i]->kind == NGX_HTTP_TALLYWHEEL_HOLD || rule[i]->wait
-                          || rule[i]->zone->options.limit_mode == TW_LIMIT_STRICT);
+        rule[i]->parks = (rule[i]->wait || rule[i]->zone->options.limit_mode == TW_LIMIT_STRICT
+                          || (rule[i]->kind == NGX_HTTP_TALLYWHEEL_HOLD && mcf->server.url));
+        rule[i]->waits = (rule[i]->kind == NGX_HTTP_TALLYWHEEL_HOLD || rule[i]->parks);
+        rule[i]->joins = (!rule[i]->waits && !rule[i]->zone->options.shadow);
+        rule[i]->is_text = (rule[i]->limit.text || rule[i]->n.text);
     }
 
     return ngx_http_tallywheel_open(cf, mcf);
@@ -211,6 +214,40 @@ ngx_http_tallywheel_create_loc_conf(ngx_conf_t *cf)
 }
 
 
+static ngx_int_t
+ngx_http_tallywheel_sum_up(ngx_conf_t *cf, ngx_http_tallywheel_loc_conf_t *conf)
+{
+    ngx_uint_t                    i, kind;
+    ngx_array_t                 **rules = conf->rules;
+    ngx_http_tallywheel_rule_t   *rule;
+
+    for (kind = NGX_HTTP_TALLYWHEEL_LIMIT; kind <= NGX_HTTP_TALLYWHEEL_HOLD; kind++) {
+        conf->most += rules[kind] ? rules[kind]->nelts : 0;
+    }
+
+    conf->deciders = ngx_palloc(cf->pool, conf->most * sizeof(ngx_http_tallywheel_rule_t *));
+    if (conf->deciders == NULL) {
+        return NGX_ERROR;
+    }
+
+    conf->most = 0;
+
+    for (kind = NGX_HTTP_TALLYWHEEL_LIMIT; kind <= NGX_HTTP_TALLYWHEEL_HOLD; kind++) {
+        for (i = 0; rules[kind] && i < rules[kind]->nelts; i++) {
+            rule = ((ngx_http_tallywheel_rule_t **) rules[kind]->elts)[i];
+            conf->deciders[conf->most++] = rule;
+            conf->waits |= rule->waits;
+            conf->parks |= rule->parks;
+            conf->refunds |= (rule->refund != NULL);
+        }
+    }
+
+    conf->is_alone = (conf->most == 1 && !conf->parks && !conf->deciders[0]->zone->options.shadow);
+
+    return NGX_OK;
+}
+
+
 static char *
 ngx_http_tallywheel_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 {
@@ -224,6 +261,10 @@ ngx_http_tallywheel_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         if (conf->rules[i] == NULL) {
             conf->rules[i] = prev->rules[i];
         }
+    }
+
+    if (ngx_http_tallywheel_sum_up(cf, conf) != NGX_OK) {
+        return NGX_CONF_ERROR;
     }
 
     ngx_conf_merge_uint_value(conf->headers, prev->headers, 0);

@@ -1,8 +1,7 @@
 /* request.c -- limits and slots before a request is served, counts and refunds after it.
- * A request is decided once, in the first location with limits that it comes to. The decision is a cleanup of its
- * pool, because an internal redirect clears the contexts of modules. Limits that are decided at once admit together, or
- * not at all. Those that wait come after them, one by one. Until Redis has answered, the request waits in the
- * preaccess phase.
+ * A request is decided once, in the first location with limits that it comes to. Limits that are decided at once admit
+ * together, or not at all. Those that wait come after them, one by one, and slots last. Until Redis has answered, the
+ * request waits in the preaccess phase.
  * Always true: a request that is not served for the sake of a limit, or whose client leaves before the decision, gives
  * all units back. No request is served inside a turn of the engine. */
 #include "ngx_http_tallywheel.h"
@@ -47,77 +46,127 @@ ngx_http_tallywheel_add_phases(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *
 }
 
 
-ngx_http_tallywheel_ctx_t *
-ngx_http_tallywheel_get_ctx(ngx_http_request_t *r)
+static ngx_http_tallywheel_ctx_t *
+ngx_http_tallywheel_create_ctx(ngx_http_request_t *r, ngx_http_tallywheel_loc_conf_t *conf)
 {
-    ngx_pool_cleanup_t         *cln;
-    ngx_http_tallywheel_ctx_t  *ctx;
+    u_char                           *p;
+    size_t                            size;
+    ngx_pool_cleanup_t               *cln;
+    ngx_http_tallywheel_ctx_t        *ctx;
+    ngx_http_tallywheel_main_conf_t  *mcf;
 
-    ctx = ngx_http_get_module_ctx(r->main, ngx_http_tallywheel_module);
+    size = sizeof(ngx_http_tallywheel_ctx_t) + conf->most * sizeof(ngx_http_tallywheel_entry_t);
 
-    if (ctx == NULL && (r->main->internal || r->main->filter_finalize)) {
-
-        for (cln = r->main->pool->cleanup; cln; cln = cln->next) {
-            if (cln->handler == ngx_http_tallywheel_cleanup) {
-                ctx = cln->data;
-                break;
-            }
-        }
+    p = ngx_palloc(r->pool, size + (conf->parks ? sizeof(ngx_http_tallywheel_wait_t) : 0));
+    if (p == NULL) {
+        return NULL;
     }
+
+    ctx = (ngx_http_tallywheel_ctx_t *) p;
+    ngx_memzero(ctx, offsetof(ngx_http_tallywheel_ctx_t, verdict));
+    ctx->request = r;
+    ctx->conf = conf;
+    ctx->entries = (ngx_http_tallywheel_entry_t *) (ctx + 1);
+
+    if (conf->parks) {
+        ctx->wait = (ngx_http_tallywheel_wait_t *) (p + size);
+        ngx_memzero(&ctx->wait->event, sizeof(ngx_event_t));
+    }
+
+    if (conf->waits) {
+        cln = ngx_pool_cleanup_add(r->pool, 0);
+        if (cln == NULL) {
+            return NULL;
+        }
+
+        cln->handler = ngx_http_tallywheel_cleanup;
+        cln->data = ctx;
+    }
+
+    mcf = ngx_http_get_module_main_conf(r, ngx_http_tallywheel_module);
+    r->variables[mcf->variable].data = p;
 
     return ctx;
 }
 
 
-static ngx_http_tallywheel_ctx_t *
-ngx_http_tallywheel_create_ctx(ngx_http_request_t *r, ngx_http_tallywheel_loc_conf_t *conf)
+/* Rules of the location, with the values of this request. A rule without a key or a limit is left out. */
+static ngx_int_t
+ngx_http_tallywheel_add_entries(ngx_http_tallywheel_ctx_t *ctx)
 {
-    ngx_uint_t                  most;
-    ngx_pool_cleanup_t         *cln;
-    ngx_http_tallywheel_ctx_t  *ctx;
+    ngx_int_t                     rc;
+    ngx_uint_t                    i;
+    ngx_http_request_t           *r = ctx->request;
+    ngx_http_tallywheel_rule_t   *rule;
+    ngx_http_tallywheel_entry_t  *entry = ctx->entries;
 
-    most = (conf->rules[NGX_HTTP_TALLYWHEEL_LIMIT] ? conf->rules[NGX_HTTP_TALLYWHEEL_LIMIT]->nelts : 0)
-           + (conf->rules[NGX_HTTP_TALLYWHEEL_HOLD] ? conf->rules[NGX_HTTP_TALLYWHEEL_HOLD]->nelts : 0);
+    for (i = 0; i < ctx->conf->most; i++) {
+        rule = ctx->conf->deciders[i];
+        rc = ngx_http_tallywheel_key(r, rule, &entry->key);
 
-    cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_tallywheel_ctx_t)
-                                        + most * sizeof(ngx_http_tallywheel_entry_t));
-    if (cln == NULL) {
-        return NULL;
+        if (rc == NGX_OK && entry->key.size == 0) {
+            continue;
+        }
+
+        entry->limit = rule->limit.number;
+        entry->n = rule->n.number;
+
+        if (rc == NGX_OK && rule->is_text) {
+            rc = ngx_http_tallywheel_number(r, rule, &rule->limit, TW_UNBOUNDED, &entry->limit);
+
+            if (rc == NGX_OK) {
+                rc = ngx_http_tallywheel_number(r, rule, &rule->n, 0, &entry->n);
+            }
+        }
+
+        if (rc == NGX_ERROR) {
+            return NGX_ERROR;
+        }
+
+        if (rc == NGX_DECLINED) {
+            ctx->status = "error";
+            continue;
+        }
+
+        entry->family = rule->zone->family->family;
+
+        if (entry->limit == TW_UNBOUNDED || entry->family == NULL) {
+            continue;
+        }
+
+        entry->rule = rule;
+        entry->taken = 0;
+        entry->fixed = 0;
+        entry++;
     }
 
-    ctx = cln->data;
-    ngx_memzero(ctx, offsetof(ngx_http_tallywheel_ctx_t, verdict));
-    ctx->request = r;
-    ctx->conf = conf;
-    ctx->entries = (ngx_http_tallywheel_entry_t *) (ctx + 1);
-    cln->handler = ngx_http_tallywheel_cleanup;
-    ngx_http_set_ctx(r, ctx, ngx_http_tallywheel_module);
+    ctx->count = (ngx_uint_t) (entry - ctx->entries);
 
-    return ctx;
+    return NGX_OK;
 }
 
 
 static void
 ngx_http_tallywheel_give_back(ngx_http_tallywheel_entry_t *entry)
 {
-    tw_family  *family;
-
     if (!entry->taken) {
         return;
     }
 
     entry->taken = 0;
-    family = entry->rule->zone->family->family;
 
     if (entry->rule->kind == NGX_HTTP_TALLYWHEEL_HOLD) {
-        (void) tw_hold_release_async(NULL, family, entry->key);
 
-        if (entry->rule->zone->engine->server.url) {
+        if (entry->rule->parks) {
+            (void) tw_hold_release_async(NULL, entry->family, entry->key);
             ngx_http_tallywheel_post_turn(entry->rule->zone->engine); /* it sends the release */
+
+        } else {
+            (void) tw_hold_release(entry->family, entry->key);
         }
 
     } else if (entry->fixed) {
-        (void) tw_refund(family, entry->key, entry->n, entry->start_ms);
+        (void) tw_refund(entry->family, entry->key, entry->n, entry->start_ms);
     }
 }
 
@@ -133,11 +182,14 @@ ngx_http_tallywheel_note(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_ent
 
     passes = (status == TW_OK || (status < 0 && verdict->allowed));
 
-    if (!passes || ctx->decider == NULL || verdict->allowed < ctx->verdict.allowed
+    if (ctx->decider == NULL || !passes || verdict->allowed < ctx->verdict.allowed
         || verdict->remaining < ctx->verdict.remaining)
     {
         ctx->decider = entry->rule;
-        ctx->verdict = *verdict;
+
+        if (verdict != &ctx->verdict) {
+            ctx->verdict = *verdict;
+        }
     }
 
     if (entry->rule->zone->options.shadow && status >= 0) {
@@ -204,11 +256,11 @@ ngx_http_tallywheel_look(ngx_http_tallywheel_ctx_t *ctx, ngx_uint_t is_taken)
     for (i = 0; i < ctx->count; i++) {
         entry = &ctx->entries[i];
 
-        if (entry->rule->waits || entry->rule->zone->options.shadow) {
+        if (!entry->rule->joins || (!ctx->conf->waits && entry->rule->refund == NULL)) {
             continue;
         }
 
-        (void) tw_acquire(entry->rule->zone->family->family, entry->key, 0, entry->limit, &verdict);
+        (void) tw_acquire(entry->family, entry->key, 0, entry->limit, &verdict);
 
         if (!is_taken) {
             entry->start_ms = verdict.window_start_ms;
@@ -221,52 +273,62 @@ ngx_http_tallywheel_look(ngx_http_tallywheel_ctx_t *ctx, ngx_uint_t is_taken)
 }
 
 
-/* One limit. */
 static ngx_int_t
 ngx_http_tallywheel_take_one(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_entry_t *entry)
 {
-    tw_status   status;
-    tw_verdict  verdict;
+    tw_status    status;
+    tw_verdict  *verdict, another;
 
-    status = tw_acquire(entry->rule->zone->family->family, entry->key, entry->n, entry->limit, &verdict);
+    verdict = ctx->decider ? &another : &ctx->verdict;
 
-    ngx_http_tallywheel_took(entry, status, &verdict);
+    if (entry->rule->kind == NGX_HTTP_TALLYWHEEL_HOLD) {
+        status = tw_hold(entry->family, entry->key, entry->limit, verdict);
+    } else {
+        status = tw_acquire(entry->family, entry->key, entry->n, entry->limit, verdict);
+    }
 
-    return (ngx_http_tallywheel_note(ctx, entry, status, &verdict) == NGX_OK)
+    if (!ctx->conf->is_alone || ctx->conf->waits || ctx->conf->refunds) {
+        ngx_http_tallywheel_took(entry, status, verdict);
+    }
+
+    if (status == TW_OK && verdict == &ctx->verdict && !entry->rule->zone->options.shadow) {
+        ctx->decider = entry->rule; /* the usual end: there is nothing else to note */
+        return NGX_OK;
+    }
+
+    return (ngx_http_tallywheel_note(ctx, entry, status, verdict) == NGX_OK)
            ? NGX_OK : ngx_http_tallywheel_deny(ctx, entry);
 }
 
 
-/* Several limits, all or none. */
+/* Several limits, all or none. at[] are the numbers of their entries. */
 static ngx_int_t
-ngx_http_tallywheel_take_all(ngx_http_tallywheel_ctx_t *ctx, ngx_uint_t *at, ngx_uint_t count, ngx_uint_t may_return)
+ngx_http_tallywheel_take_all(ngx_http_tallywheel_ctx_t *ctx, tw_claim *claims, ngx_uint_t *at, ngx_uint_t count)
 {
-    tw_claim                      claims[TW_CLAIMS_MAX];
     tw_status                     status;
-    tw_verdict                    verdict;
-    ngx_uint_t                    i;
+    ngx_uint_t                    may_return;
     ngx_http_tallywheel_entry_t  *entry;
 
-    for (i = 0; i < count; i++) {
-        entry = &ctx->entries[at[i]];
-        claims[i].family = entry->rule->zone->family->family;
-        claims[i].key = entry->key;
-        claims[i].n = entry->n;
-        claims[i].limit = entry->limit;
-    }
+    may_return = (ctx->conf->waits || ctx->conf->refunds);
 
     if (may_return) {
         ngx_http_tallywheel_look(ctx, 0);
     }
 
-    status = tw_acquire_all(claims, count, &verdict);
-    entry = &ctx->entries[at[verdict.claim < count ? verdict.claim : 0]];
+    status = tw_acquire_all(claims, count, &ctx->verdict);
+    entry = &ctx->entries[at[ctx->verdict.claim < count ? ctx->verdict.claim : 0]];
 
-    if (may_return && status == TW_OK) {
-        ngx_http_tallywheel_look(ctx, 1);
+    if (status == TW_OK) {
+        ctx->decider = entry->rule;
+
+        if (may_return) {
+            ngx_http_tallywheel_look(ctx, 1);
+        }
+
+        return NGX_OK;
     }
 
-    return (ngx_http_tallywheel_note(ctx, entry, status, &verdict) == NGX_OK)
+    return (ngx_http_tallywheel_note(ctx, entry, status, &ctx->verdict) == NGX_OK)
            ? NGX_OK : ngx_http_tallywheel_deny(ctx, entry);
 }
 
@@ -275,22 +337,21 @@ ngx_http_tallywheel_take_all(ngx_http_tallywheel_ctx_t *ctx, ngx_uint_t *at, ngx
 static ngx_int_t
 ngx_http_tallywheel_take(ngx_http_tallywheel_ctx_t *ctx)
 {
+    tw_claim                      claims[TW_CLAIMS_MAX];
     ngx_int_t                     rc;
-    ngx_uint_t                    i, count, may_return, at[TW_CLAIMS_MAX];
+    ngx_uint_t                    i, count, at[TW_CLAIMS_MAX];
     ngx_http_tallywheel_entry_t  *entry;
 
-    if (ctx->count == 1) {
-        entry = ctx->entries;
-        return entry->rule->waits ? NGX_OK : ngx_http_tallywheel_take_one(ctx, entry);
-    }
-
-    count = may_return = 0;
+    count = 0;
 
     for (i = 0; i < ctx->count; i++) {
         entry = &ctx->entries[i];
-        may_return |= (entry->rule->waits || entry->rule->refund != NULL);
 
-        if (!entry->rule->waits && !entry->rule->zone->options.shadow && count < TW_CLAIMS_MAX) {
+        if (entry->rule->joins) {
+            claims[count].family = entry->family;
+            claims[count].key = entry->key;
+            claims[count].n = entry->n;
+            claims[count].limit = entry->limit;
             at[count++] = i;
         }
     }
@@ -301,13 +362,13 @@ ngx_http_tallywheel_take(ngx_http_tallywheel_ctx_t *ctx)
         rc = ngx_http_tallywheel_take_one(ctx, &ctx->entries[at[0]]);
 
     } else if (count > 1) {
-        rc = ngx_http_tallywheel_take_all(ctx, at, count, may_return);
+        rc = ngx_http_tallywheel_take_all(ctx, claims, at, count);
     }
 
-    for (i = 0; i < ctx->count && rc == NGX_OK; i++) {
+    for (i = 0; count < ctx->count && i < ctx->count && rc == NGX_OK; i++) {
         entry = &ctx->entries[i];
 
-        if (!entry->rule->waits && entry->rule->zone->options.shadow) {
+        if (!entry->rule->waits && !entry->rule->joins) {
             rc = ngx_http_tallywheel_take_one(ctx, entry);
         }
     }
@@ -328,7 +389,7 @@ ngx_http_tallywheel_done(tw_request *call)
     ngx_http_tallywheel_count_parked(entry->rule->zone->engine, -1);
 
     ngx_http_tallywheel_took(entry, call->status, &call->verdict);
-    ngx_post_event(&ctx->event, &ngx_posted_events);
+    ngx_post_event(&ctx->wait->event, &ngx_posted_events);
 }
 
 
@@ -361,9 +422,9 @@ ngx_http_tallywheel_park(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_eng
     ngx_http_tallywheel_count_parked(e, 1);
     ngx_http_tallywheel_post_turn(e);
 
-    ctx->event.handler = ngx_http_tallywheel_resume;
-    ctx->event.data = ctx;
-    ctx->event.log = r->connection->log;
+    ctx->wait->event.handler = ngx_http_tallywheel_resume;
+    ctx->wait->event.data = ctx;
+    ctx->wait->event.log = r->connection->log;
 
     if (ngx_handle_read_event(r->connection->read, 0) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -379,30 +440,32 @@ ngx_http_tallywheel_park(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_eng
 static tw_status
 ngx_http_tallywheel_start(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_entry_t *entry)
 {
-    tw_family  *family = entry->rule->zone->family->family;
+    tw_request  *call = &ctx->wait->call;
 
-    tw_request_init(&ctx->call);
-    ctx->call.done = ngx_http_tallywheel_done;
-    ctx->call.ctx = ctx;
+    tw_request_init(call);
+    call->done = ngx_http_tallywheel_done;
+    call->ctx = ctx;
 
     if (entry->rule->kind == NGX_HTTP_TALLYWHEEL_HOLD) {
-        return tw_hold_async(&ctx->call, family, entry->key, entry->limit);
+        return tw_hold_async(call, entry->family, entry->key, entry->limit);
     }
 
     if (entry->rule->wait) {
-        ctx->call.timeout_ms = (uint32_t) entry->rule->wait;
-        return tw_acquire_wait_async(&ctx->call, family, entry->key, entry->n, entry->limit);
+        call->timeout_ms = (uint32_t) entry->rule->wait;
+        return tw_acquire_wait_async(call, entry->family, entry->key, entry->n, entry->limit);
     }
 
-    return tw_acquire_async(&ctx->call, family, entry->key, entry->n, entry->limit);
+    return tw_acquire_async(call, entry->family, entry->key, entry->n, entry->limit);
 }
 
 
-/* Limits and slots that wait, one by one, from ctx->next on. */
+/* Limits that wait, and slots, one by one, from ctx->next on. */
 static ngx_int_t
 ngx_http_tallywheel_next(ngx_http_tallywheel_ctx_t *ctx)
 {
+    ngx_int_t                     rc;
     tw_status                     status;
+    tw_verdict                   *verdict;
     ngx_http_tallywheel_entry_t  *entry;
 
     for ( /* void */ ; ctx->next < ctx->count; ctx->next++) {
@@ -412,6 +475,17 @@ ngx_http_tallywheel_next(ngx_http_tallywheel_ctx_t *ctx)
             continue;
         }
 
+        if (!entry->rule->parks) {
+            rc = ngx_http_tallywheel_take_one(ctx, entry);
+            if (rc != NGX_OK) {
+                return rc;
+            }
+
+            continue;
+        }
+
+        verdict = &ctx->wait->call.verdict;
+
         if (!ctx->answered) {
             status = ngx_http_tallywheel_start(ctx, entry);
 
@@ -419,13 +493,13 @@ ngx_http_tallywheel_next(ngx_http_tallywheel_ctx_t *ctx)
                 return ngx_http_tallywheel_park(ctx, entry->rule->zone->engine);
             }
 
-            ngx_http_tallywheel_took(entry, status, &ctx->call.verdict);
+            ngx_http_tallywheel_took(entry, status, verdict);
 
         } else {
-            status = ctx->call.status;
+            status = ctx->wait->call.status;
         }
 
-        if (ngx_http_tallywheel_note(ctx, entry, status, &ctx->call.verdict) != NGX_OK) {
+        if (ngx_http_tallywheel_note(ctx, entry, status, verdict) != NGX_OK) {
             return ngx_http_tallywheel_deny(ctx, entry);
         }
 
@@ -452,6 +526,7 @@ ngx_http_tallywheel_preaccess_handler(ngx_http_request_t *r)
     ctx = ngx_http_tallywheel_get_ctx(r);
 
     if (ctx) {
+
         if (ctx->decided) {
             return NGX_DECLINED;
         }
@@ -461,26 +536,33 @@ ngx_http_tallywheel_preaccess_handler(ngx_http_request_t *r)
 
     conf = ngx_http_get_module_loc_conf(r, ngx_http_tallywheel_module);
 
-    if (conf->rules[NGX_HTTP_TALLYWHEEL_LIMIT] == NULL && conf->rules[NGX_HTTP_TALLYWHEEL_HOLD] == NULL) {
+    if (conf->most == 0) {
         return NGX_DECLINED;
     }
 
     ctx = ngx_http_tallywheel_create_ctx(r, conf);
-
-    if (ctx == NULL
-        || ngx_http_tallywheel_add_entries(ctx, conf->rules[NGX_HTTP_TALLYWHEEL_LIMIT]) != NGX_OK
-        || ngx_http_tallywheel_add_entries(ctx, conf->rules[NGX_HTTP_TALLYWHEEL_HOLD]) != NGX_OK)
-    {
-        if (ctx) {
-            ctx->decided = 1;
-        }
-
+    if (ctx == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    rc = ngx_http_tallywheel_take(ctx);
+    if (ngx_http_tallywheel_add_entries(ctx) != NGX_OK) {
+        ctx->decided = 1;
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
 
-    return (rc == NGX_OK) ? ngx_http_tallywheel_next(ctx) : rc;
+    if (conf->is_alone) {
+        rc = ctx->count ? ngx_http_tallywheel_take_one(ctx, ctx->entries) : NGX_OK;
+    } else {
+        rc = ngx_http_tallywheel_take(ctx);
+    }
+
+    if (rc == NGX_OK && conf->waits && !conf->is_alone) {
+        return ngx_http_tallywheel_next(ctx);
+    }
+
+    ctx->decided = 1;
+
+    return (rc == NGX_OK) ? NGX_DECLINED : rc;
 }
 
 
@@ -492,13 +574,13 @@ ngx_http_tallywheel_cleanup(void *data)
 
     ngx_uint_t  i;
 
-    if (ctx->event.posted) {
-        ngx_delete_posted_event(&ctx->event);
+    if (ctx->wait && ctx->wait->event.posted) {
+        ngx_delete_posted_event(&ctx->wait->event);
     }
 
     if (ctx->parked) {
         ctx->parked = 0;
-        (void) tw_request_cancel(&ctx->call);
+        (void) tw_request_cancel(&ctx->wait->call);
         ngx_http_tallywheel_count_parked(ctx->entries[ctx->next].rule->zone->engine, -1);
         ngx_http_tallywheel_post_turn(ctx->entries[ctx->next].rule->zone->engine);
     }
@@ -575,7 +657,7 @@ ngx_http_tallywheel_log_handler(ngx_http_request_t *r)
 
     ctx = ngx_http_tallywheel_get_ctx(r);
 
-    if (ctx == NULL || !ctx->decided) {
+    if (ctx == NULL || !ctx->decided || !ctx->conf->refunds) {
         return NGX_OK;
     }
 

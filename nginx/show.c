@@ -14,8 +14,24 @@ ngx_http_tallywheel_seconds(int64_t ms)
 }
 
 
+/* Writes the number, which is not negative, up to `end`, and returns where it begins. ngx_sprintf() takes five times as
+ * long. */
+static u_char *
+ngx_http_tallywheel_write_number(u_char *end, int64_t value)
+{
+    uint64_t  rest = (uint64_t) value;
+
+    do {
+        *--end = (u_char) ('0' + rest % 10);
+        rest /= 10;
+    } while (rest);
+
+    return end;
+}
+
+
 static ngx_int_t
-ngx_http_tallywheel_add_header(ngx_http_request_t *r, const char *name, int64_t value)
+ngx_http_tallywheel_add_header(ngx_http_request_t *r, const ngx_str_t *name, int64_t value)
 {
     u_char           *p;
     ngx_table_elt_t  *h;
@@ -38,10 +54,9 @@ ngx_http_tallywheel_add_header(ngx_http_request_t *r, const char *name, int64_t 
 #if (nginx_version >= 1023000)
     h->next = NULL;
 #endif
-    h->key.data = (u_char *) name;
-    h->key.len = ngx_strlen(name);
-    h->value.data = p;
-    h->value.len = ngx_sprintf(p, "%L", value) - p;
+    h->key = *name;
+    h->value.data = ngx_http_tallywheel_write_number(p + NGX_INT64_LEN, value);
+    h->value.len = (size_t) (p + NGX_INT64_LEN - h->value.data);
 
     return NGX_OK;
 }
@@ -53,17 +68,22 @@ ngx_http_tallywheel_header_filter(ngx_http_request_t *r)
     tw_verdict                 *verdict;
     ngx_http_tallywheel_ctx_t  *ctx;
 
+    static const ngx_str_t  limit = ngx_string("RateLimit-Limit");
+    static const ngx_str_t  remaining = ngx_string("RateLimit-Remaining");
+    static const ngx_str_t  reset = ngx_string("RateLimit-Reset");
+    static const ngx_str_t  retry = ngx_string("Retry-After");
+
     if (r == r->main) {
         ctx = ngx_http_tallywheel_get_ctx(r);
 
         if (ctx && ctx->conf->headers && ctx->decider) {
             verdict = &ctx->verdict;
 
-            if (ngx_http_tallywheel_add_header(r, "RateLimit-Limit", verdict->limit) != NGX_OK
-                || ngx_http_tallywheel_add_header(r, "RateLimit-Remaining", ngx_max(verdict->remaining, 0)) != NGX_OK
-                || ngx_http_tallywheel_add_header(r, "RateLimit-Reset",
+            if (ngx_http_tallywheel_add_header(r, &limit, verdict->limit) != NGX_OK
+                || ngx_http_tallywheel_add_header(r, &remaining, ngx_max(verdict->remaining, 0)) != NGX_OK
+                || ngx_http_tallywheel_add_header(r, &reset,
                        ngx_http_tallywheel_seconds(verdict->reset_after_ms)) != NGX_OK
-                || (ctx->denied && ngx_http_tallywheel_add_header(r, "Retry-After",
+                || (ctx->denied && ngx_http_tallywheel_add_header(r, &retry,
                        ngx_http_tallywheel_seconds(verdict->retry_after_ms)) != NGX_OK))
             {
                 return NGX_ERROR;
@@ -192,11 +212,23 @@ ngx_http_tallywheel_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v
 }
 
 
+/* Of the variable that keeps the decision. It has no text. */
+static ngx_int_t
+ngx_http_tallywheel_no_text(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data)
+{
+    v->not_found = 1;
+    return NGX_OK;
+}
+
+
 ngx_int_t
 ngx_http_tallywheel_add_variables(ngx_conf_t *cf)
 {
-    ngx_uint_t            i;
-    ngx_http_variable_t  *var;
+    ngx_uint_t                        i;
+    ngx_http_variable_t              *var;
+    ngx_http_tallywheel_main_conf_t  *mcf;
+
+    static ngx_str_t  decision = ngx_string("tallywheel decision"); /* no configuration can name it */
 
     static ngx_str_t  names[] = {
         ngx_string("tallywheel_status"),
@@ -221,5 +253,15 @@ ngx_http_tallywheel_add_variables(ngx_conf_t *cf)
         var->data = i;
     }
 
-    return NGX_OK;
+    var = ngx_http_add_variable(cf, &decision, NGX_HTTP_VAR_NOHASH);
+    if (var == NULL) {
+        return NGX_ERROR;
+    }
+
+    var->get_handler = ngx_http_tallywheel_no_text;
+
+    mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_tallywheel_module);
+    mcf->variable = ngx_http_get_variable_index(cf, &decision);
+
+    return (mcf->variable == NGX_ERROR) ? NGX_ERROR : NGX_OK;
 }

@@ -27,12 +27,17 @@ ngx_http_tallywheel_parse_number(ngx_str_t *text, int64_t *number)
 }
 
 
-/* An empty text, and "off", are `none`. */
+/* The number of a rule for this request. An empty text, and "off", are `none`. */
 ngx_int_t
-ngx_http_tallywheel_evaluate(ngx_http_request_t *r, ngx_http_tallywheel_rule_t *rule,
+ngx_http_tallywheel_number(ngx_http_request_t *r, ngx_http_tallywheel_rule_t *rule,
     ngx_http_tallywheel_number_t *from, int64_t none, int64_t *number)
 {
     ngx_str_t  text;
+
+    if (from->text == NULL) {
+        *number = from->number;
+        return NGX_OK;
+    }
 
     if (ngx_http_complex_value(r, from->text, &text) != NGX_OK) {
         return NGX_ERROR;
@@ -56,91 +61,41 @@ ngx_http_tallywheel_evaluate(ngx_http_request_t *r, ngx_http_tallywheel_rule_t *
 
 /* A key that is longer than the library's keys becomes its beginning and a digest, so it cannot evade a limit. */
 ngx_int_t
-ngx_http_tallywheel_key(ngx_http_request_t *r, ngx_http_tallywheel_rule_t *rule, tw_key *key)
+ngx_http_tallywheel_shorten_key(ngx_http_request_t *r, tw_key *key)
 {
-    u_char                     *p, digest[16];
-    ngx_md5_t                   md5;
-    ngx_str_t                   text;
-    ngx_http_variable_value_t  *value;
+    u_char     *p, digest[16];
+    ngx_md5_t   md5;
 
-    if (rule->variable >= 0) {
-        value = ngx_http_get_flushed_variable(r, (ngx_uint_t) rule->variable);
-        text.data = value ? value->data : NULL;
-        text.len = (value == NULL || value->not_found) ? 0 : value->len;
-
-    } else if (ngx_http_complex_value(r, &rule->key, &text) != NGX_OK) {
+    p = ngx_pnalloc(r->pool, TW_KEY_SIZE_MAX);
+    if (p == NULL) {
         return NGX_ERROR;
     }
 
-    if (text.len > TW_KEY_SIZE_MAX) {
-        p = ngx_pnalloc(r->pool, TW_KEY_SIZE_MAX);
-        if (p == NULL) {
-            return NGX_ERROR;
-        }
+    ngx_md5_init(&md5);
+    ngx_md5_update(&md5, key->data, key->size);
+    ngx_md5_final(digest, &md5);
 
-        ngx_md5_init(&md5);
-        ngx_md5_update(&md5, text.data, text.len);
-        ngx_md5_final(digest, &md5);
+    ngx_memcpy(p, key->data, TW_KEY_SIZE_MAX - 33);
+    p[TW_KEY_SIZE_MAX - 33] = '~';
+    ngx_hex_dump(p + TW_KEY_SIZE_MAX - 32, digest, 16);
 
-        ngx_memcpy(p, text.data, TW_KEY_SIZE_MAX - 33);
-        p[TW_KEY_SIZE_MAX - 33] = '~';
-        ngx_hex_dump(p + TW_KEY_SIZE_MAX - 32, digest, 16);
-
-        text.data = p;
-        text.len = TW_KEY_SIZE_MAX;
-    }
-
-    *key = tw_bytes(text.data, text.len);
+    *key = tw_bytes(p, TW_KEY_SIZE_MAX);
 
     return NGX_OK;
 }
 
 
+/* A key that is a text with variables. */
 ngx_int_t
-ngx_http_tallywheel_add_entries(ngx_http_tallywheel_ctx_t *ctx, ngx_array_t *rules)
+ngx_http_tallywheel_make_key(ngx_http_request_t *r, ngx_http_tallywheel_rule_t *rule, tw_key *key)
 {
-    ngx_int_t                      rc;
-    ngx_uint_t                     i;
-    ngx_http_request_t            *r = ctx->request;
-    ngx_http_tallywheel_rule_t   **rule;
-    ngx_http_tallywheel_entry_t   *entry;
+    ngx_str_t  text;
 
-    for (i = 0; rules && i < rules->nelts; i++) {
-        rule = rules->elts;
-        entry = &ctx->entries[ctx->count];
-
-        rc = ngx_http_tallywheel_key(r, rule[i], &entry->key);
-
-        if (rc == NGX_OK && entry->key.size == 0) {
-            continue;
-        }
-
-        if (rc == NGX_OK) {
-            rc = ngx_http_tallywheel_number(r, rule[i], &rule[i]->limit, TW_UNBOUNDED, &entry->limit);
-        }
-
-        if (rc == NGX_OK) {
-            rc = ngx_http_tallywheel_number(r, rule[i], &rule[i]->n, 0, &entry->n);
-        }
-
-        if (rc == NGX_ERROR) {
-            return NGX_ERROR;
-        }
-
-        if (rc == NGX_DECLINED) {
-            ctx->status = "error";
-            continue;
-        }
-
-        if (entry->limit == TW_UNBOUNDED || rule[i]->zone->family->family == NULL) {
-            continue;
-        }
-
-        entry->rule = rule[i];
-        entry->taken = 0;
-        entry->fixed = 0;
-        ctx->count++;
+    if (ngx_http_complex_value(r, &rule->key, &text) != NGX_OK) {
+        return NGX_ERROR;
     }
 
-    return NGX_OK;
+    *key = tw_bytes(text.data, text.len);
+
+    return (text.len <= TW_KEY_SIZE_MAX) ? NGX_OK : ngx_http_tallywheel_shorten_key(r, key);
 }
