@@ -77,7 +77,7 @@ typedef struct {
     ngx_msec_t                     wait;
     ngx_uint_t                     is_text;  /* its limit or n has variables */
     ngx_uint_t                     joins;    /* it admits together with others, or not at all */
-    ngx_uint_t                     waits;    /* it is decided after all limits that are decided at once */
+    ngx_uint_t                     waits;    /* it comes after all limits that are decided at once */
     ngx_uint_t                     parks;    /* and the request may wait for the answer */
     ngx_array_t                   *refund;   /* of ngx_uint_t: 502, or 5 for every 5xx */
 } ngx_http_tallywheel_rule_t;
@@ -89,7 +89,7 @@ typedef struct {
     ngx_array_t                    zones;    /* of ngx_http_tallywheel_zone_t * */
     ngx_array_t                    rules;    /* of ngx_http_tallywheel_rule_t * */
     ngx_array_t                    engines;  /* of ngx_http_tallywheel_engine_t *; that it uses */
-    ngx_int_t                      variable; /* where a request keeps its decision, by the variable's index */
+    ngx_int_t                      variable; /* the index of the variable that keeps a decision */
     ngx_flag_t                     is_limited;
     ngx_flag_t                     is_shown;     /* a location has headers */
     ngx_flag_t                     is_counted;   /* there is something to do when a request is over */
@@ -100,7 +100,7 @@ typedef struct {
     ngx_uint_t                     headers;
     ngx_uint_t                     log_level;
 
-    /* What the rules above amount to, computed once. */
+    /* Computed once from the rules above. */
     ngx_http_tallywheel_rule_t   **deciders; /* limits, then slots */
     ngx_uint_t                     most;     /* how many */
     ngx_uint_t                     waits;    /* one of them waits */
@@ -150,7 +150,7 @@ typedef struct {
     ngx_http_tallywheel_entry_t     *entries;
     ngx_uint_t                       count;
     ngx_uint_t                       next;       /* the entry that waits, or will be looked at next */
-    ngx_http_tallywheel_wait_t      *wait;       /* NULL if nothing may wait */
+    ngx_http_tallywheel_wait_t      *wait;       /* NULL if the request cannot wait */
     ngx_http_tallywheel_rule_t      *decider;    /* whose verdict is shown; NULL if no rule had a key */
     const char                      *status;
     unsigned                         parked:1;
@@ -196,6 +196,7 @@ ngx_int_t ngx_http_tallywheel_number(ngx_http_request_t *r, ngx_http_tallywheel_
     ngx_http_tallywheel_number_t *from, int64_t none, int64_t *number);
 ngx_int_t ngx_http_tallywheel_make_key(ngx_http_request_t *r, ngx_http_tallywheel_rule_t *rule, tw_key *key);
 ngx_int_t ngx_http_tallywheel_shorten_key(ngx_http_request_t *r, tw_key *key);
+ngx_int_t ngx_http_tallywheel_add_entries(ngx_http_tallywheel_ctx_t *ctx);
 
 /* request.c */
 ngx_int_t ngx_http_tallywheel_add_phases(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf);
@@ -234,8 +235,8 @@ ngx_http_tallywheel_key(ngx_http_request_t *r, ngx_http_tallywheel_rule_t *rule,
 }
 
 
-/* The decision on the request; NULL if it came to no location with limits yet. A variable keeps it, because an internal
- * redirect clears the contexts of modules, but no variable. */
+/* The decision on the request, or NULL if it came to no location with limits yet. A variable keeps it, because an
+ * internal redirect clears the contexts of modules, but no variable. */
 static ngx_inline ngx_http_tallywheel_ctx_t *
 ngx_http_tallywheel_get_ctx(ngx_http_request_t *r)
 {

@@ -90,62 +90,6 @@ ngx_http_tallywheel_create_ctx(ngx_http_request_t *r, ngx_http_tallywheel_loc_co
 }
 
 
-/* Rules of the location, with the values of this request. A rule without a key or a limit is left out. */
-static ngx_int_t
-ngx_http_tallywheel_add_entries(ngx_http_tallywheel_ctx_t *ctx)
-{
-    ngx_int_t                     rc;
-    ngx_uint_t                    i;
-    ngx_http_request_t           *r = ctx->request;
-    ngx_http_tallywheel_rule_t   *rule;
-    ngx_http_tallywheel_entry_t  *entry = ctx->entries;
-
-    for (i = 0; i < ctx->conf->most; i++) {
-        rule = ctx->conf->deciders[i];
-        rc = ngx_http_tallywheel_key(r, rule, &entry->key);
-
-        if (rc == NGX_OK && entry->key.size == 0) {
-            continue;
-        }
-
-        entry->limit = rule->limit.number;
-        entry->n = rule->n.number;
-
-        if (rc == NGX_OK && rule->is_text) {
-            rc = ngx_http_tallywheel_number(r, rule, &rule->limit, TW_UNBOUNDED, &entry->limit);
-
-            if (rc == NGX_OK) {
-                rc = ngx_http_tallywheel_number(r, rule, &rule->n, 0, &entry->n);
-            }
-        }
-
-        if (rc == NGX_ERROR) {
-            return NGX_ERROR;
-        }
-
-        if (rc == NGX_DECLINED) {
-            ctx->status = "error";
-            continue;
-        }
-
-        entry->family = rule->zone->family->family;
-
-        if (entry->limit == TW_UNBOUNDED || entry->family == NULL) {
-            continue;
-        }
-
-        entry->rule = rule;
-        entry->taken = 0;
-        entry->fixed = 0;
-        entry++;
-    }
-
-    ctx->count = (ngx_uint_t) (entry - ctx->entries);
-
-    return NGX_OK;
-}
-
-
 static void
 ngx_http_tallywheel_give_back(ngx_http_tallywheel_entry_t *entry)
 {
@@ -292,7 +236,7 @@ ngx_http_tallywheel_take_one(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel
     }
 
     if (status == TW_OK && verdict == &ctx->verdict && !entry->rule->zone->options.shadow) {
-        ctx->decider = entry->rule; /* the usual end: there is nothing else to note */
+        ctx->decider = entry->rule; /* the usual case */
         return NGX_OK;
     }
 

@@ -99,3 +99,59 @@ ngx_http_tallywheel_make_key(ngx_http_request_t *r, ngx_http_tallywheel_rule_t *
 
     return (text.len <= TW_KEY_SIZE_MAX) ? NGX_OK : ngx_http_tallywheel_shorten_key(r, key);
 }
+
+
+/* Rules of the location, with the values of this request. A rule without a key or a limit is left out. */
+ngx_int_t
+ngx_http_tallywheel_add_entries(ngx_http_tallywheel_ctx_t *ctx)
+{
+    ngx_int_t                     rc;
+    ngx_uint_t                    i;
+    ngx_http_request_t           *r = ctx->request;
+    ngx_http_tallywheel_rule_t   *rule;
+    ngx_http_tallywheel_entry_t  *entry = ctx->entries;
+
+    for (i = 0; i < ctx->conf->most; i++) {
+        rule = ctx->conf->deciders[i];
+        rc = ngx_http_tallywheel_key(r, rule, &entry->key);
+
+        if (rc == NGX_OK && entry->key.size == 0) {
+            continue;
+        }
+
+        entry->limit = rule->limit.number;
+        entry->n = rule->n.number;
+
+        if (rc == NGX_OK && rule->is_text) {
+            rc = ngx_http_tallywheel_number(r, rule, &rule->limit, TW_UNBOUNDED, &entry->limit);
+
+            if (rc == NGX_OK) {
+                rc = ngx_http_tallywheel_number(r, rule, &rule->n, 0, &entry->n);
+            }
+        }
+
+        if (rc == NGX_ERROR) {
+            return NGX_ERROR;
+        }
+
+        if (rc == NGX_DECLINED) {
+            ctx->status = "error";
+            continue;
+        }
+
+        entry->family = rule->zone->family->family;
+
+        if (entry->limit == TW_UNBOUNDED || entry->family == NULL) {
+            continue;
+        }
+
+        entry->rule = rule;
+        entry->taken = 0;
+        entry->fixed = 0;
+        entry++;
+    }
+
+    ctx->count = (ngx_uint_t) (entry - ctx->entries);
+
+    return NGX_OK;
+}
