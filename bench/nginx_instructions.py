@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """nginx_instructions.py MODULE -- the user instructions of one request through nginx with each kind of rule, above those of
-a location without rules (the last table of `./dev bench instructions`). callgrind counts them: the same on a busy machine as
-on a quiet one.
+a location without rules (the last table of `./dev bench instructions`). callgrind counts them.
 One process of nginx serves one request after the other. Before the first figure its thread has made more than 1,024 calls
-in each family: so many take a longer way. A second figure is the bound that was planned. Figures vary by some 30, because
-under callgrind, which is slow, more requests find the time old.
+in each family: so many take a longer way. A second figure is the bound that was planned. A busy machine adds some 100 for
+each call of an engine: callgrind is slow, and more calls find the time old and read the clock.
 Always true: each answer has the status that its row expects."""
 import argparse
 import glob
@@ -22,8 +21,8 @@ import rig
 from rig import Nginx
 
 WARM = 1050
-BATCHES = 4
-REQUESTS = 60
+BATCHES = 10
+REQUESTS = 25
 ZONES = """limit_req_zone $binary_remote_addr zone=rate:1m rate=1000000r/s; limit_conn_zone $binary_remote_addr zone=slots:1m;
 tallywheel_zone fixed window=1h; tallywheel_zone other window=1h; tallywheel_zone even window=1s shape=gcra;
 tallywheel_zone sliding window=1h shape=sliding; tallywheel_zone held window=forever;"""
