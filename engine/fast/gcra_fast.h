@@ -23,22 +23,22 @@ TWI_INLINE bool hot_is_paced(struct twi_cell *cell, uint64_t word, int64_t limit
            !twi_hardly(twi_load_relaxed(&cell->limit) != limit);
 }
 
-/* Sets the time of the decision: the one of the word, if that is known and serves (twi_gcra_pace_is_final()),
- * otherwise the exact one. Most buckets are empty, or nearly so, which shows without a division. Returns false if the
- * window has ended. */
-TWI_INLINE bool hot_pace_time(tw_engine *engine, struct twi_gcra_pace *pace, int64_t at, bool is_known,
-                              int64_t now_ms) {
+/* Decides by the time of the word, if that is known and serves (twi_gcra_pace_is_final()), otherwise by the exact one.
+ * Most buckets are empty, or nearly so, which shows without a division. Returns false if the window has ended. */
+TWI_INLINE bool hot_pace_decide(tw_engine *engine, struct twi_gcra_pace *pace, int64_t at, bool is_known,
+                                int64_t now_ms, tw_status *status) {
     if (is_known) {
         int64_t since_us = (now_ms - pace->start_ms) * 1000;
         if (twi_share_down(at, pace->window_us, TWI_GCRA_PACE_WINDOW) >= since_us + TWI_CLOCK_NEAR_MS * 1000) {
             twi_gcra_pace_set_since(pace, since_us, false);
-            tw_status status = twi_gcra_pace_decide(pace, at);
-            if (twi_gcra_pace_is_final(pace, status, at)) return true;
+            *status = twi_gcra_pace_decide(pace, at);
+            if (twi_gcra_pace_is_final(pace, *status, at)) return true;
         }
     }
     int64_t since_us = twi_clock_exact_us(&engine->clock) - pace->start_ms * 1000;
     if (twi_hardly((uint64_t)since_us >= (uint64_t)pace->window_us)) return false;
     twi_gcra_pace_set_since(pace, since_us, true);
+    *status = twi_gcra_pace_decide(pace, at);
     return true;
 }
 
@@ -80,8 +80,8 @@ TWI_HOT_CODE tw_status TWI_HOT_GCRA(tw_family *family, tw_key key, int64_t n, in
     int64_t at = twi_word_value(word);
     pace.start_ms = generation->start_ms;
     if (!hot_is_paced(cell, word, limit)) goto complete;
-    if (twi_hardly(!hot_pace_time(engine, &pace, at, is_known, now_ms))) goto complete;
-    tw_status status = twi_gcra_pace_decide(&pace, at);
+    tw_status status;
+    if (twi_hardly(!hot_pace_decide(engine, &pace, at, is_known, now_ms, &status))) goto complete;
     int64_t left = twi_gcra_pace_left(&pace), calls;
     if (status == TW_OK) {
         uint64_t after = (uint64_t)pace.empty << TWI_COUNT_SHIFT;
