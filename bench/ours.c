@@ -124,34 +124,33 @@ static void *make_several(const struct bench_setup *setup) {
     return ours;
 }
 
+/* make_local() with these flags of the setup raised. */
+static void *make_as(const struct bench_setup *setup, bool holds, bool is_shared, bool is_host_driven) {
+    struct bench_setup as = *setup;
+    as.holds |= holds;
+    as.is_shared |= is_shared;
+    as.is_host_driven |= is_host_driven;
+    return make_local(&as);
+}
+
 static void *make_shared(const struct bench_setup *setup) {
-    struct bench_setup shared = *setup;
-    shared.is_shared = true;
-    return make_local(&shared);
+    return make_as(setup, false, true, false);
 }
 
 static void *make_hosted(const struct bench_setup *setup) {
-    struct bench_setup hosted = *setup;
-    hosted.is_host_driven = true;
-    return make_local(&hosted);
+    return make_as(setup, false, false, true);
 }
 
 static void *make_holding(const struct bench_setup *setup) {
-    struct bench_setup holding = *setup;
-    holding.holds = true;
-    return make_local(&holding);
+    return make_as(setup, true, false, false);
 }
 
 static void *make_holding_shared(const struct bench_setup *setup) {
-    struct bench_setup shared = *setup;
-    shared.is_shared = true;
-    return make_holding(&shared);
+    return make_as(setup, true, true, false);
 }
 
 static void *make_holding_hosted(const struct bench_setup *setup) {
-    struct bench_setup hosted = *setup;
-    hosted.is_host_driven = true;
-    return make_holding(&hosted);
+    return make_as(setup, true, false, true);
 }
 
 static void *make_merging(const struct bench_setup *setup, uint32_t merge, uint32_t mode) {
