@@ -74,6 +74,19 @@ left_out() {
         END { for (why in count) printf "      | left out: %d, %s\n", count[why], why }' "$1" | sort
 }
 
+# why LOG: what a failed step says. First the failed tests with what differed, as scripts/count_tests.py has them: some 40
+# lines, divided among the programs. Then what else names a failure, then the end: whoever sees only the first lines needs
+# no more.
+why() {
+    awk 'NR == FNR { programs += /^failed: /; next }
+        /^failed: / { left = programs > 6 ? 6 : int(40 / programs) }
+        !/^(failed: |    )/ { left = 0 }
+        left-- > 0' "$1" "$1" | head -n 60
+    grep -E '^ *[0-9]+/[0-9]+ .* (FAIL|TIMEOUT|ERROR) |^not ok |^FAIL|: (fatal )?error: |WARNING: ThreadSanitizer|ERROR: AddressSanitizer|runtime error:' \
+        "$1" | sort -u | head -n 12
+    tail -n 25 "$1"
+}
+
 step() { # NAME SENTENCE: runs step_NAME
     name=$1
     if [ -n "$wanted" ]; then
@@ -93,12 +106,7 @@ step() { # NAME SENTENCE: runs step_NAME
     else
         failed=$((failed + 1))
         printf 'FAIL  %-10s %4d s  %s (build/check/%s.log)\n' "$name" "$seconds" "$2" "$name"
-        # First what failed, of however many tests: whoever sees only the first lines of this needs no more.
-        {
-            grep -E '^ *[0-9]+/[0-9]+ .* (FAIL|TIMEOUT|ERROR) |^not ok |^FAIL |WARNING: ThreadSanitizer|ERROR: AddressSanitizer|runtime error:' \
-                "$out/$name.log" | head -n 12
-            tail -n 60 "$out/$name.log"
-        } | sed 's/^/      | /'
+        why "$out/$name.log" | sed 's/^/      | /'
     fi
 }
 

@@ -35,7 +35,7 @@ counted() { # EXPECTED, test log on standard input
     return 1
 }
 
-echo 1..38
+echo 1..40
 mkdir "$work/bin"
 stand_in dpkg-query 'for package; do :; done; case $package in libck-dev | redis-server | git) exit 1 ;; *) printf installed ;; esac'
 stand_in id 'echo 1000'
@@ -113,6 +113,35 @@ printf '%s\n' '{"name": "x", "result": "FAIL", "stdout": "1..2\n# seed 7\n# of a
     counted '1 1 0' && printf '%s\n' 'failed: x (FAIL)' '    # seed 7' '    # above b' '    not ok 2 - b' '    # below b' |
     cmp -s - "$work/said"
 ok $? 'what a test said above and below the line of its failure is shown, and nothing of other tests'
+{
+    printf '{"name": "x", "result": "FAIL", "stdout": "1..2\\nnot ok 1 - a\\n# 1, not 2\\n'
+    printf '# a line of a log\\n%.0s' $(seq 2000)
+    printf 'not ok 2 - b\\n# 3, not 4\\n", "stderr": "'
+    printf 'info\\n%.0s' $(seq 200)
+    printf '==7==ERROR: AddressSanitizer: heap-use-after-free\\n    #0 at f\\n'
+    printf 'shadow bytes\\n%.0s' $(seq 200)
+    printf '"}\n'
+    printf '%s\n' '{"name": "y", "result": "OK", "stdout": "1..0 # SKIP no server\n"}'
+} | counted '0 2 1' && [ "$(wc -l <"$work/said")" -le 40 ] && sed -n 2p "$work/said" | grep -q '^failed: x ' &&
+    grep -A1 'not ok 1' "$work/said" | grep -q '1, not 2' && grep -A1 'not ok 2' "$work/said" | grep -q '3, not 4' &&
+    grep -A1 'ERROR: AddressSanitizer' "$work/said" | grep -q '#0 at f'
+ok $? 'of logs of thousands of lines it shows the failed assertions and the beginning of a report, and last'
+sed -n '/^why() {/,/^}/p' "${dev_script%/dev}/scripts/check.sh" >"$work/why"
+{
+    echo 'x.c:3:4: error: no such name'
+    for which in 1 2 3; do
+        printf '%s\n' "failed: p$which (FAIL)" '    not ok 1 - a' "    # $which, not 2"
+        seq -f '    # %g of a log' 20
+    done
+    seq 500
+} >"$work/log"
+# shellcheck source=/dev/null
+(. "$work/why" && why "$work/log") >"$work/out"
+for which in 1 2 3; do echo "failed: p$which (FAIL) not ok 1 - a # $which, not 2"; done >"$work/wanted"
+head -n 40 "$work/out" | grep -A2 '^failed: ' | grep -v '^--' | paste -s -d '  \n' | sed 's/   */ /g' | cmp -s - "$work/wanted" &&
+    sed -n 1p "$work/out" | grep -q '^failed: p1' && grep -q 'no such name' "$work/out" &&
+    [ "$(tail -n 1 "$work/out")" = 500 ] && [ "$(wc -l <"$work/out")" -le 100 ]
+ok $? 'a failed step of the check shows first what failed in each program and why'
 printf '%s\n' '{"name": "unit / x", "result": "OK", "stdout": "1..2\n# left out: b: no AES\nok 1 - a\nok 2 - b\n"}' | counted '1 0 1' &&
     printf '%s\n' 'skipped: unit / x: b: no AES' | cmp -s - "$work/said"
 ok $? 'a test that says it was left out has not passed, and its reason is named'
