@@ -434,7 +434,7 @@ step_valgrind() {
 }
 
 step_fuzz() {
-    sh scripts/fuzz.sh "$out" 3
+    sh scripts/fuzz.sh "$out" 6
 }
 
 # The build of ./dev test, which is optimised and has the tests of every suite; where there is none, one like it.
@@ -555,7 +555,7 @@ step noredis 'the engine without hiredis and libck, and its tests; all of it wit
 step asan 'AddressSanitizer and UBSan, checks=3'
 step tsan 'ThreadSanitizer, race points'
 step valgrind 'valgrind: no error, no leak; unit, checks=3'
-step fuzz 'fuzzing, 3 s for each target'
+step fuzz 'fuzzing, 6 s for each target'
 step once 'what is the same in every build: sources, scripts, the code of the pages, the one file'
 step long 'the long tests, optimised'
 if [ -n "$wanted" ]; then
