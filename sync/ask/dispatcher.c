@@ -210,6 +210,12 @@ static void turn_away(struct twi_dispatcher *dispatcher, struct twi_lane *lane, 
         twi_verdict_away(dispatcher, lane);
 }
 
+/* How late this step is for a call that comes in it: no later than since the call was begun. */
+static int64_t late_for(const struct twi_dispatcher *dispatcher, const struct twi_lane *lane, int64_t now_ms) {
+    int64_t late_ms = dispatcher->late.all_ms - dispatcher->late.before_ms, waits_ms = now_ms - lane->caller.began_ms;
+    return waits_ms < 0 ? 0 : earlier(late_ms, waits_ms);
+}
+
 /* Returns true if there was some. */
 static bool take_arrived(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     struct twi_lane_list arrived;
@@ -224,7 +230,7 @@ static bool take_arrived(struct twi_dispatcher *dispatcher, int64_t now_ms) {
             continue;
         }
         twi_check(lane->state == TWI_LANE_QUEUED && lane->tries.is_new);
-        lane->caller.deadline_ms -= dispatcher->late.before_ms;
+        lane->caller.deadline_ms -= dispatcher->late.all_ms - late_for(dispatcher, lane, now_ms);
         twi_lanes_time(&dispatcher->lanes, lane);
         if (!twi_way_find(dispatcher, lane, now_ms))
             twi_verdict_away(dispatcher, lane);

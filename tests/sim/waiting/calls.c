@@ -167,6 +167,23 @@ TEST(lateness_does_not_count) {
     world_end();
 }
 
+/* Goal: a call that is begun when the host has been busy gets no time for that. Method: another one is under way, so
+ * the driver is late. */
+TEST(lateness_before_a_call_is_not_its_own) {
+    struct call before = {0}, call = {0};
+    world_begin(19);
+    warm_up();
+    world.paused_until_ms = world.now_ms + 10000;
+    assert_true(ask(&before, 0, 80));
+    turn();
+    world_run(500); /* the host is busy */
+    world.late_ms += 500;
+    assert_true(ask(&call, 0, 50));
+    turns(100);
+    assert_i64_equal(call.number, 0);
+    world_end();
+}
+
 /* Goal: when the server forgets its scripts under many calls, its text goes out once. */
 TEST(one_text_is_enough) {
     world_begin(3);
