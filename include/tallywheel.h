@@ -187,9 +187,12 @@ enum tw_status_number {
  * host-driven engine, in a hook and inside tw_enter(). Its form that ends in _async does not.
  * TW_ERR_BUSY means that calls_max other calls were under way during all of the time, or that
  * Redis answers others and could not answer this one in its time; nothing was sent. After
- * tw_stop() it returns TW_ERR_TIMEOUT if Redis may have executed it, otherwise TW_ERR_CLOSED. In a
- * shared engine it also returns TW_ERR_OPTIONS if this process cannot read the files of
- * redis_tls_*. */
+ * tw_stop() it returns TW_ERR_TIMEOUT if Redis may have executed it, otherwise TW_ERR_CLOSED. A
+ * call that gives back (tw_lock_release(), tw_hold_release(), tw_reserve_cancel()) is repeated
+ * until Redis answers, also after its result, and last within the time of tw_close(), which logs
+ * how many are left (TW_EVENT_LOST). At most half of calls_max such calls may wait for that, and
+ * another one returns TW_ERR_BUSY. In a shared engine a waiting call also returns TW_ERR_OPTIONS if
+ * this process cannot read the files of redis_tls_*. */
 
 /** The name of a status, for example "TW_ERR_FULL". Returns "TW_STATUS_UNKNOWN" for a number that
  *  is no status, and never NULL. */
@@ -1394,7 +1397,8 @@ TW_API tw_status tw_once(tw_family *family, tw_key key, bool *first);
  *  the next caller of tw_once() is the first. Call it only if you were the first. In a strict
  *  family Redis is changed at once, in a soft family with the next sync.
  *  Returns TW_OK, also if no call was the first; otherwise the same as tw_once(). While Redis is
- *  unreachable, strict families return TW_ERR_REDIS or TW_ERR_TIMEOUT. */
+ *  unreachable, strict families return TW_ERR_REDIS or TW_ERR_TIMEOUT. After TW_ERR_TIMEOUT it was
+ *  perhaps done, and is not done any more: another caller may be the first by then. Call again. */
 TW_API tw_status tw_once_cancel(tw_family *family, tw_key key);
 
 /** Takes a lock. It has one owner at a time, over all processes with this Redis and prefix. A
@@ -1442,7 +1446,10 @@ TW_API tw_status tw_lock(tw_family *family, tw_key key, uint32_t ttl_ms, char to
  *    TW_ERR_TIMEOUT        perhaps done, call again */
 TW_API tw_status tw_lock_extend(tw_family *family, tw_key key, const char *token, uint32_t ttl_ms);
 
-/** Releases the lock. Returns the same as tw_lock_extend(). */
+/** Releases the lock. If it is late, it leaves alone whoever owns the lock by then.
+ *  Returns the same as tw_lock_extend(), except
+ *    TW_ERR_TIMEOUT  Redis has not answered. The release is repeated until it does
+ *    TW_ERR_REDIS    Redis is not configured, or the key holds something else */
 TW_API tw_status tw_lock_release(tw_family *family, tw_key key, const char *token);
 
 /* ==== 12. Reservations, and slots in use ===================================================== */
@@ -1503,7 +1510,7 @@ TW_API tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t li
  *    TW_ERR_LATE           the units have returned, because the reservation was cancelled or has
  *                          expired or, without Redis, because its family was closed. This is final
  *    TW_ERR_UNKNOWN_TOKEN  malformed; of another engine or Redis; or ended more than a day ago
- *    TW_ERR_TIMEOUT        perhaps done, call again
+ *    TW_ERR_TIMEOUT        perhaps done, call again. Only a call of yours repeats it
  *    TW_ERR_REDIS, TW_ERR_MODE, TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED
  *                          same as tw_reserve() */
 TW_API tw_status tw_reserve_confirm(tw_engine *engine, const char *token);
@@ -1514,7 +1521,9 @@ TW_API tw_status tw_reserve_confirm(tw_engine *engine, const char *token);
  *    TW_ERR_UNKNOWN_TOKEN
  *                 also if the reservation has not reached Redis. If it does within ten minutes, it
  *                 has no effect
- *    TW_ERR_LATE  they are sold. Return sold units with tw_add() of a negative delta */
+ *    TW_ERR_LATE  they are sold. Return sold units with tw_add() of a negative delta
+ *    TW_ERR_TIMEOUT
+ *                 Redis has not answered. The cancel is repeated until it does */
 TW_API tw_status tw_reserve_cancel(tw_engine *engine, const char *token);
 
 /** Takes a slot under `key`, if at most `limit` slots are then in use. Slots are for connections,
@@ -1551,7 +1560,9 @@ TW_API tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdic
 /** Releases a slot: one less is in use. With Redis it is A WAITING CALL, which may last for twice
  *  redis_timeout_ms.
  *  Returns:
- *    TW_OK         also while Redis is unreachable: the slot is free there within 15 s
+ *    TW_OK         also if Redis has not answered: the release is repeated until it does. If that
+ *                  is for longer, the slot is free within 15 s
+ *    TW_ERR_BUSY   nothing changed: the slot is in use. Call again
  *    TW_ERR_RANGE  this process uses no slot of this key; nothing changed. If many threads use the
  *                  key, one release too many may stay unnoticed while another one is running
  *    TW_ERR_MODE   wrong family; a shared engine with Redis; with Redis see A WAITING CALL
@@ -1735,7 +1746,8 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
     X(asked_again, counter, "tries after one whose reply was lost") \
     X(asks_unknown, counter, "calls that Redis may or may not have executed") \
     X(strict_fallbacks, counter, "calls of strict limits that on_outage decided") \
-    X(asks_settled, counter, "calls of asks_unknown whose charge, if any, was undone") \
+    X(asks_settled, counter, \
+      "calls of asks_unknown whose charge, if any, was undone, and releases that were done later") \
     X(live_engines, gauge, \
       "engines that share this Redis, as last reported by Redis; 0: not known") \
     X(audits, counter, "audits made at their interval") \
@@ -1769,13 +1781,14 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
     X(overflow_sketches_refused, counter, \
       "windows that overflowed without memory to record their heavy keys (tw_top)") \
     X(ask_unsettled, gauge, \
-      "calls whose caller no longer waits, and whose charge, if any, is being undone") \
+      "calls whose caller no longer waits, and whose charge, if any, is being undone; and " \
+      "releases that are repeated") \
     X(ask_busy, counter, \
       "calls that were not sent because calls_max others were under way, or more than Redis " \
       "answers in their time") \
     X(ask_cancelled, counter, "calls that tw_request_cancel() undid") \
     X(asks_forgotten, counter, \
-      "calls whose charge was not undone, and releases without a request that were not sent") \
+      "calls whose charge was not undone, and releases that Redis did not answer") \
     X(done_ms_max, gauge, "the longest that a `done` of yours has taken") \
     X(load_skipped, counter, \
       "counts that tw_load() left out, because their window was final already") \
@@ -1793,7 +1806,7 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
     X(ask_unsent, gauge, "calls that wait for that, and were not sent") \
     X(ask_units_kept, counter, \
       "units that these calls may have charged and that stay charged, because Redis could not " \
-      "return them or was away until the end")
+      "return them or was away until the end; a release, also of a reservation, counts as one")
 
 #define TW_STATS_ROOM 160 /* space for this many figures; unused ones are reserved */
 #define TW_STATS_ONE(name, kind, text) +1
@@ -1972,9 +1985,9 @@ static inline tw_status tw_audit(tw_engine *engine, const tw_audit_options *opti
  * THE ONE RULE. If the call returns TW_STARTED, `done` is called exactly once, unless the request
  * is cancelled. If it returns another status, that status is the result, the request is filled, and
  * `done` is not called. Calls that never wait (soft, hard and local families) return their result
- * at once. So do calls with refused arguments, calls while Redis is known to be unreachable, and
- * calls beyond calls_max (TW_ERR_BUSY). TW_ERR_BUSY may also come after TW_STARTED: Redis answers
- * others, but could not answer this call in its time.
+ * at once. So do calls with refused arguments, calls while Redis is known to be unreachable, except
+ * releases, and calls beyond calls_max (TW_ERR_BUSY). TW_ERR_BUSY may also come after TW_STARTED:
+ * Redis answers others, but could not answer this call in its time.
  *
  * Whose thread   With a queue, `done` is called by the thread that calls tw_queue_run(). Without a
  *                queue, in a host-driven engine, it is called inside tw_turn(), and inside
@@ -1996,10 +2009,11 @@ static inline tw_status tw_audit(tw_engine *engine, const tw_audit_options *opti
  *                Exceptions are fetches, and tw_acquire_wait_async() of strict limits.
  * Outages        Same as the call without _async: on_outage decides, or TW_ERR_REDIS.
  * Closing        tw_stop() ends every call that is under way. The result is TW_ERR_CLOSED if it was
- *                never sent, and TW_ERR_TIMEOUT if it was sent and has no reply. Each `done` is
- *                called, by tw_close() at the latest and in its thread. With queues, call
- *                tw_stop(), tw_queue_run() until it returns 0, tw_queue_close(), tw_close(). A
- *                family that is closed is freed when the last of its requests has its result.
+ *                never sent, and TW_ERR_TIMEOUT if it was sent and has no reply, or is a release.
+ *                Each `done` is called, by tw_close() at the latest and in its thread. With
+ *                queues, call tw_stop(), tw_queue_run() until it returns 0, tw_queue_close(),
+ *                tw_close(). A family that is closed is freed when the last of its requests has
+ *                its result.
  * Fork           Calls under way belong to the parent. In a child their `done` is not called, and
  *                their requests may be used again at once. A child must call tw_queue_fd() again.
  */
@@ -2031,7 +2045,8 @@ static inline void tw_request_init(tw_request *request) {
  *  and the next caller of tw_once() is the first. The engine repeats this until Redis answers, also
  *  after tw_stop(), within the time of tw_close(). tw_stats.ask_units_kept counts units that have
  *  not returned by then. If the call reaches Redis later, it has no effect.
- *  A release, a confirmation or an extension that was sent stays.
+ *  A release, of a lock, a slot or a reservation, is done all the same. A confirmation or an
+ *  extension that was sent, and tw_once_cancel(), stay as far as Redis has executed them.
  *  Threads: any.
  *  Returns:
  *    TW_OK       cancelled, or the request was idle
@@ -2073,9 +2088,9 @@ TW_API tw_status tw_queue_close(tw_queue *queue);
  *                    after TW_STARTED); nothing was done
  *    TW_ERR_OPTIONS  `done` is NULL; nothing was done
  *  tw_lock_release_async(), tw_hold_release_async() and tw_reserve_cancel_async() accept NULL for
- *  the request. They are then sent without a result. If they cannot be sent, they return
- *  TW_ERR_BUSY (counted in tw_stats.asks_forgotten) or TW_ERR_REDIS, and the lock, slot or
- *  reservation ends when its time is over. */
+ *  the request. They are then sent without a result, and repeated until Redis answers. If half of
+ *  calls_max wait for that already, the release of a slot waits, too. The other two return
+ *  TW_ERR_BUSY (counted in tw_stats.asks_forgotten): nothing was done, call again. */
 TW_API tw_status tw_acquire_async(tw_request *request, tw_family *family, tw_key key, int64_t n,
                                   int64_t limit);
 TW_API tw_status tw_acquire_some_async(tw_request *request, tw_family *family, tw_key key,

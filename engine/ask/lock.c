@@ -31,7 +31,7 @@ static bool ask(struct twi_operation *operation) {
     twi_check(asking->token.id[0] != '\0' && !asking->token.local && asking->ttl_ms != 0);
     struct twi_redis_call redis_call;
     twi_redis_call_begin(&redis_call, family->engine, TWI_SCRIPT_LOCK, 0);
-    redis_call.request.numbered = true;
+    redis_call.request.numbered = asking->what[0] != 'U';
     twi_redis_call_key(&redis_call, family, "calls", asking->key, 0);
     twi_redis_call_key(&redis_call, family, "lock", asking->key, 0);
     twi_redis_call_key(&redis_call, family, "fence", asking->key, 0);
@@ -39,6 +39,7 @@ static bool ask(struct twi_operation *operation) {
     twi_redis_call_text(&redis_call, asking->token.id);
     twi_redis_call_number(&redis_call, asking->ttl_ms);
     twi_redis_call_number(&redis_call, twi_peers_redis_ms(family->engine) * 1000);
+    redis_call.request.repeats = asking->what[0] == 'U';
     return twi_redis_call_send(&redis_call, operation);
 }
 

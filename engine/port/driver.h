@@ -97,6 +97,14 @@ struct twi_answer {
     size_t long_size;
 };
 
+struct twi_request;
+
+/* Takes a request that follows on another, of the same key slot. It is copied. */
+struct twi_next {
+    void (*put)(void *ctx, const struct twi_request *request);
+    void *ctx;
+};
+
 struct twi_request {
     enum twi_script script;
     const tw_key *keys, *args; /* `args` begins with ARGV[4] of the script; redis_call.h sets the first three */
@@ -118,6 +126,13 @@ struct twi_request {
     bool keeps;    /* its caller may go after the answer, and before it has it */
     /* It ends what an earlier request has taken, so it goes before those that take. */
     bool settles;
+    /* It gives back, and may be executed any number of times. So it needs no cancellation: it is sent again until it is
+     * answered, also after its outcome was UNKNOWN, and after ask_forget(). It is never UNSENT because the breaker is
+     * open, and never REFUSED. If it finds no lane, or half of them have such requests without a caller, it is BUSY. */
+    bool repeats;
+    /* NULL, or called by the driving thread with the first key and the answer of a request that repeats, if that has
+     * no caller any more. It gives `next` the request that has to follow; without one, nothing follows. */
+    void (*then)(tw_engine *engine, tw_key key, const struct twi_answer *answer, const struct twi_next *next);
     /* Requests the last text of the reply, which may be too long for `values`. */
     bool wants_long;
 };

@@ -3,7 +3,7 @@
  *
  *   tw_hold     request ──OK──▶ entered in the book       Redis away: on_outage decides. What it admits is entered as
  *                 └──DENIED──▶ denied                     not sent yet, and is sent when Redis is back.
- *   tw_hold_release  taken out of the book ──▶ request; without a reply the hold ends by itself, not being re-sent
+ *   tw_hold_release  taken out of the book ──▶ request, repeated until it is answered, or back into the book
  * Always true: a hold keeps one name from its first request on, so a repeated request and its cancel meet the same
  * hold. A hold that is admitted without Redis has another name, because the request is cancelled. */
 #include "engine/reserve/hold_redis.h"
@@ -13,6 +13,8 @@
 #include "engine/limit/limit_stats.h"
 #include "engine/reserve/hold_book.h"
 #include "engine/core/peers.h"
+
+#define ROOM_MS 50 /* until a release without a caller looks for a lane again */
 
 static void request_about(tw_family *family, tw_key key, const char *what, int64_t limit, const char *member,
                           struct twi_redis_call *redis_call) {
@@ -82,6 +84,7 @@ struct giving {
     struct twi_operation operation;
     tw_key key;
     uint64_t statement;
+    bool is_alone; /* nobody hears of it, so it waits for a lane */
     char member[TWI_HOLD_MEMBER_MAX];
 };
 static_assert(sizeof(struct giving) <= TWI_OPERATION_BYTES, "operation.h");
@@ -90,16 +93,33 @@ static bool ask_give(struct twi_operation *operation) {
     const struct giving *giving = (const struct giving *)operation;
     struct twi_redis_call redis_call;
     request_about(operation->family, giving->key, "release", 0, giving->member, &redis_call);
+    redis_call.request.repeats = true;
     return twi_redis_call_send(&redis_call, operation);
 }
 
-/* Without a reply the hold ends when its life has ended, because it is not sent again. */
-static tw_status finish_give(struct twi_operation *operation, tw_request *call) {
-    (void)operation, (void)call;
-    return TW_OK;
+static bool is_begun(const struct giving *giving) {
+    enum twi_request_outcome outcome = giving->operation.result.outcome;
+    return outcome == TWI_REQUEST_DONE || outcome == TWI_REQUEST_UNKNOWN;
 }
 
-static const struct twi_operation_kind give_kind = {.send = ask_give, .finish = finish_give, .settles = true};
+/* Without a reply the release goes on. If it was never begun, the hold is as before, so it can be released again. */
+static tw_status conclude_give(const struct giving *giving) {
+    tw_engine *engine = giving->operation.engine;
+    bool stays = !is_begun(giving) && !twi_load_acquire(&engine->life.stopped); /* or it ends with the engine */
+    if (!stays || !twi_hold_book_enter(giving->operation.family, giving->key, giving->member, false)) return TW_OK;
+    return twi_redis_call_refuse(engine, giving->operation.result.outcome);
+}
+
+static tw_status finish_give(struct twi_operation *operation, tw_request *call) {
+    (void)call;
+    return conclude_give((const struct giving *)operation);
+}
+
+/* Its caller has gone. */
+static void undo_give(struct twi_operation *operation);
+
+static const struct twi_operation_kind give_kind = {
+    .send = ask_give, .finish = finish_give, .undo = undo_give, .settles = true};
 
 /* If it returns NULL, *status is the reason. */
 static struct giving *make_give(tw_family *family, tw_key key, tw_request *call, tw_status *status) {
@@ -109,20 +129,58 @@ static struct giving *make_give(tw_family *family, tw_key key, tw_request *call,
     giving->operation.deadline_ms = twi_redis_call_deadline_ms(family->engine, call != NULL ? call->timeout_ms : 0);
     giving->key = key;
     giving->statement = 0;
+    giving->is_alone = false;
     return giving;
 }
 
-/* Releases a hold that is in no book, without a waiting caller. */
-static void let_go(const struct taking *taking) {
-    twi_check(taking->member[0] != '\0');
+/* A waiter, until the statement is answered, or its time has ended; and while it finds no lane, if it is alone. */
+static enum twi_look look_at_statement(struct twi_operation *operation) {
+    tw_engine *engine = operation->engine;
+    struct giving *giving = (struct giving *)operation;
+    int64_t now_ms = twi_clock_mono_ms(&engine->clock);
+    bool is_over = twi_hold_book_is_answered(engine, giving->statement) || now_ms >= operation->deadline_ms;
+    operation->wait.look_ms = now_ms + TWI_TICK_MS;
+    if (!is_over) return TWI_LOOK_WAITS;
+    operation->deadline_ms = twi_redis_call_deadline_ms(engine, 0);
+    if (ask_give(operation)) return TWI_LOOK_ASKED;
+    if (!giving->is_alone) return TWI_LOOK_OVER;
+    bool waits = operation->result.outcome == TWI_REQUEST_BUSY && !twi_load_acquire(&engine->life.stopped);
+    operation->wait = (struct twi_wait){.look = look_at_statement, .look_ms = now_ms + ROOM_MS};
+    giving->statement = 0;
+    if (!waits) twi_port_count(engine, asks_forgotten, 1);
+    return waits ? TWI_LOOK_WAITS : TWI_LOOK_OVER;
+}
+
+static void await_in_turns(struct giving *giving) {
+    giving->operation.wait.look_ms = INT64_MIN;
+    giving->operation.wait.each_turn = true;
+    twi_waiter_add(&giving->operation, look_at_statement);
+}
+
+/* Sends it without a waiting caller. */
+static void send_alone(struct giving *giving) {
+    twi_check(giving->operation.call == NULL && giving->member[0] != '\0');
+    giving->is_alone = true;
+    if (!twi_hold_book_is_answered(giving->operation.engine, giving->statement) || !ask_give(&giving->operation))
+        await_in_turns(giving);
+}
+
+/* Releases a hold that is in no book. */
+static void let_go(tw_family *family, tw_key key, const char *member, uint64_t statement) {
     tw_status status;
-    struct giving *giving = make_give(taking->operation.family, taking->key, NULL, &status);
+    struct giving *giving = make_give(family, key, NULL, &status);
     if (giving == NULL) return;
-    memcpy(giving->member, taking->member, sizeof giving->member);
-    if (twi_operation_keep(&giving->operation, taking->key, &giving->key))
-        (void)twi_call_send_off(&giving->operation);
+    memcpy(giving->member, member, sizeof giving->member);
+    giving->statement = statement;
+    if (twi_operation_keep(&giving->operation, key, &giving->key))
+        send_alone(giving);
     else
         twi_operation_give(&giving->operation);
+}
+
+static void undo_give(struct twi_operation *operation) {
+    const struct giving *giving = (const struct giving *)operation;
+    if (!is_begun(giving)) let_go(operation->family, giving->key, giving->member, giving->statement);
 }
 
 static bool ask_take(struct twi_operation *operation) {
@@ -163,7 +221,7 @@ static tw_status read_result(const struct taking *taking, tw_verdict *verdict) {
     twi_redis_call_answered(family);
     if (!admitted && !twi_result_is(result, "DENIED")) return twi_redis_call_refuse(engine, result->outcome);
     if (admitted && !twi_hold_book_enter(family, taking->key, taking->member, true)) {
-        let_go(taking);
+        let_go(family, taking->key, taking->member, 0);
         return refuse_full();
     }
     fill_verdict(family, verdict, taking->limit, twi_result_number(result, 1), TW_BY_REDIS, admitted);
@@ -241,22 +299,12 @@ tw_status twi_hold_redis_give(tw_family *family, tw_key key) {
         await_statement(family->engine, giving->statement);
         giving->operation.deadline_ms = twi_redis_call_deadline_ms(family->engine, 0);
         twi_call_run(&giving->operation);
+        status = conclude_give(giving);
     } else {
         status = twi_refuse_for(TWI_WHY_HOLD);
     }
     twi_operation_give(&giving->operation);
     return status;
-}
-
-/* A waiter, until the statement is answered, or its time has ended. */
-static enum twi_look look_at_statement(struct twi_operation *operation) {
-    tw_engine *engine = operation->engine;
-    bool is_over = twi_hold_book_is_answered(engine, ((struct giving *)operation)->statement) ||
-                   twi_clock_mono_ms(&engine->clock) >= operation->deadline_ms;
-    operation->wait.look_ms = twi_clock_mono_ms(&engine->clock) + TWI_TICK_MS;
-    if (!is_over) return TWI_LOOK_WAITS;
-    operation->deadline_ms = twi_redis_call_deadline_ms(engine, 0);
-    return ask_give(operation) ? TWI_LOOK_ASKED : TWI_LOOK_OVER;
 }
 
 tw_status twi_hold_redis_give_async(tw_request *call, tw_family *family, tw_key key) {
@@ -274,10 +322,11 @@ tw_status twi_hold_redis_give_async(tw_request *call, tw_family *family, tw_key 
         twi_operation_give(operation);
         return status;
     }
-    if (twi_hold_book_is_answered(family->engine, giving->statement))
-        return call != NULL ? twi_call_start(operation, call) : twi_call_send_off(operation);
-    operation->wait.look_ms = INT64_MIN;
-    operation->wait.each_turn = true;
-    twi_waiter_add(operation, look_at_statement);
+    if (call == NULL)
+        send_alone(giving);
+    else if (twi_hold_book_is_answered(family->engine, giving->statement))
+        return twi_call_start(operation, call);
+    else
+        await_in_turns(giving);
     return TW_STARTED;
 }

@@ -217,18 +217,8 @@ static tw_status conclude_settling(const struct settling *settling) {
     return twi_redis_call_refuse(settling->operation.engine, result->outcome);
 }
 
-/* A script must name all of its keys before it runs, and only the token has them. */
-static bool ask_where(struct twi_operation *operation) {
-    const struct settling *settling = (const struct settling *)operation;
-    struct twi_redis_call redis_call;
-    char token_name[TWI_REDIS_CALL_NAME_MAX];
-    twi_redis_call_begin(&redis_call, operation->engine, TWI_SCRIPT_RESERVE, 0);
-    redis_call.keys[redis_call.request.key_count++] = name_token(operation->engine, &settling->token, token_name);
-    redis_call.request.wants_long = true;
-    twi_redis_call_text(&redis_call, "where");
-    twi_redis_call_text(&redis_call, settling->token.id);
-    twi_redis_call_text(&redis_call, settling->what);
-    return twi_redis_call_send(&redis_call, operation);
+static bool is_cancel(const char *what) {
+    return what[1] == 'a';
 }
 
 /* Like twi_key_template_own(), because the counter's family may not be open here. */
@@ -254,20 +244,62 @@ static bool is_counter(const tw_engine *engine, tw_key name) {
            memcmp(name.data, prefix, prefix_size) == 0;
 }
 
+/* Writes the request that names all keys. The token's key is copied. */
+static void write_there(tw_engine *engine, const char *what, tw_key counter, tw_key token_name,
+                        struct twi_redis_call *redis_call) {
+    twi_check(token_name.size > TWI_TOKEN_ID_DIGITS && token_name.size < TWI_REDIS_CALL_NAME_MAX);
+    twi_redis_call_begin(redis_call, engine, TWI_SCRIPT_RESERVE, 0);
+    redis_call->keys[redis_call->request.key_count++] = counter;
+    put_key(redis_call, engine, "stock", counter);
+    put_key(redis_call, engine, "due", counter);
+    char *name = redis_call->text + redis_call->used;
+    memcpy(name, token_name.data, token_name.size);
+    redis_call->used += token_name.size;
+    redis_call->keys[redis_call->request.key_count++] = tw_bytes(name, token_name.size);
+    twi_redis_call_text(redis_call, what);
+    char id[TWI_TOKEN_ID_DIGITS + 1];
+    memcpy(id, name + token_name.size - TWI_TOKEN_ID_DIGITS, TWI_TOKEN_ID_DIGITS);
+    id[TWI_TOKEN_ID_DIGITS] = '\0';
+    twi_redis_call_text(redis_call, id);
+    redis_call->request.settles = true;
+    redis_call->request.repeats = is_cancel(what);
+}
+
 static bool ask_there(struct settling *settling, tw_key counter) {
     twi_check(settling->is_found == false);
-    tw_engine *engine = settling->operation.engine;
     struct twi_redis_call redis_call;
     char token_name[TWI_REDIS_CALL_NAME_MAX];
     settling->is_found = true;
-    twi_redis_call_begin(&redis_call, engine, TWI_SCRIPT_RESERVE, 0);
-    redis_call.keys[redis_call.request.key_count++] = counter;
-    put_key(&redis_call, engine, "stock", counter);
-    put_key(&redis_call, engine, "due", counter);
-    redis_call.keys[redis_call.request.key_count++] = name_token(engine, &settling->token, token_name);
-    twi_redis_call_text(&redis_call, settling->what);
-    twi_redis_call_text(&redis_call, settling->token.id);
+    write_there(settling->operation.engine, settling->what, counter,
+                name_token(settling->operation.engine, &settling->token, token_name), &redis_call);
     return twi_redis_call_send(&redis_call, &settling->operation);
+}
+
+/* A cancel whose caller has its answer, or has gone, found its counter. */
+static void cancel_there(tw_engine *engine, tw_key token_name, const struct twi_answer *answer,
+                         const struct twi_next *next) {
+    struct twi_redis_call redis_call;
+    tw_key counter = tw_bytes(answer->long_text, answer->long_size);
+    bool is_found = answer->value_count != 0 && strcmp(answer->values[0].text, "OK") == 0;
+    if (!is_found || !is_counter(engine, counter)) return;
+    write_there(engine, "cancel", counter, token_name, &redis_call);
+    next->put(next->ctx, &redis_call.request);
+}
+
+/* A script must name all of its keys before it runs, and only the token has them. */
+static bool ask_where(struct twi_operation *operation) {
+    const struct settling *settling = (const struct settling *)operation;
+    struct twi_redis_call redis_call;
+    char token_name[TWI_REDIS_CALL_NAME_MAX];
+    twi_redis_call_begin(&redis_call, operation->engine, TWI_SCRIPT_RESERVE, 0);
+    redis_call.keys[redis_call.request.key_count++] = name_token(operation->engine, &settling->token, token_name);
+    redis_call.request.wants_long = true;
+    twi_redis_call_text(&redis_call, "where");
+    twi_redis_call_text(&redis_call, settling->token.id);
+    twi_redis_call_text(&redis_call, settling->what);
+    redis_call.request.repeats = is_cancel(settling->what);
+    if (redis_call.request.repeats) redis_call.request.then = cancel_there;
+    return twi_redis_call_send(&redis_call, operation);
 }
 
 static bool read_where(struct twi_operation *operation, struct twi_answer *answer) {

@@ -107,16 +107,23 @@ static bool is_away(struct twi_dispatcher *dispatcher) {
     return until_ms != 0 && mono_ms(dispatcher) < until_ms;
 }
 
+/* Calls that give back and that Redis does not answer leave the other lanes to the others. */
+static bool has_too_many_giving(struct twi_dispatcher *dispatcher) {
+    return twi_load_relaxed(&dispatcher->giving) >= (dispatcher->lanes.most + 1) / 2;
+}
+
 uint64_t twi_dispatcher_ask(struct twi_dispatcher *dispatcher, const struct twi_request *request,
                             enum twi_request_outcome *why) {
     twi_check(request->key_count != 0 && request->script < TWI_SCRIPTS && why != NULL);
     TWI_ASK_COUNT(dispatcher, ask_calls, 1);
-    if (is_away(dispatcher)) {
+    if (!request->repeats && is_away(dispatcher)) {
         TWI_ASK_COUNT(dispatcher, ask_away, 1);
         *why = TWI_REQUEST_UNSENT;
         return 0;
     }
-    struct twi_lane *lane = twi_lanes_take(&dispatcher->lanes, request, why);
+    bool is_full = request->repeats && has_too_many_giving(dispatcher);
+    *why = TWI_REQUEST_BUSY;
+    struct twi_lane *lane = is_full ? NULL : twi_lanes_take(&dispatcher->lanes, request, why);
     if (lane == NULL) {
         TWI_ASK_COUNT(dispatcher, ask_busy, *why == TWI_REQUEST_BUSY);
         return 0;
@@ -204,10 +211,10 @@ static bool holds_too_many(const struct twi_dispatcher *dispatcher, const struct
 static void turn_away(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
     bool serves = twi_link_serves(lane->link, &lane->caller, now_ms);
     twi_way_leave(dispatcher, lane);
-    if (serves)
+    if (serves || lane->tries.repeats)
         twi_verdict_crowded(dispatcher, lane);
     else
-        twi_verdict_away(dispatcher, lane);
+        twi_verdict_away(dispatcher, lane, now_ms);
 }
 
 /* How late this step is for a call that comes in it: no later than since the call was begun. */
@@ -233,7 +240,7 @@ static bool take_arrived(struct twi_dispatcher *dispatcher, int64_t now_ms) {
         lane->caller.deadline_ms -= dispatcher->late.all_ms - late_for(dispatcher, lane, now_ms);
         twi_lanes_time(&dispatcher->lanes, lane);
         if (!twi_way_find(dispatcher, lane, now_ms))
-            twi_verdict_away(dispatcher, lane);
+            twi_verdict_away(dispatcher, lane, now_ms);
         else if (holds_too_many(dispatcher, lane->link))
             turn_away(dispatcher, lane, now_ms);
     }
@@ -307,14 +314,17 @@ static void forget_all(struct twi_dispatcher *dispatcher) {
 static void put(struct twi_dispatcher *dispatcher, struct twi_link *link, struct twi_lane *lane, int64_t now_ms) {
     twi_check(lane->state == TWI_LANE_QUEUED || lane->state == TWI_LANE_CANCELLING);
     twi_check(lane->text.script < TWI_SCRIPTS && lane->link == link);
-    bool is_cancel = lane->state == TWI_LANE_CANCELLING, *loading = &link->loading[lane->text.script];
-    enum twi_call_verb verb = is_cancel ? TWI_CALL_CANCEL : lane->tries.perhaps ? TWI_CALL_RETRY : TWI_CALL_ASK;
+    bool is_left = lane->state == TWI_LANE_CANCELLING, *loading = &link->loading[lane->text.script];
+    enum twi_call_verb verb = is_left && !lane->tries.repeats  ? TWI_CALL_CANCEL
+                              : is_left || lane->tries.perhaps ? TWI_CALL_RETRY
+                                                               : TWI_CALL_ASK;
     size_t before = link->out.size;
-    bool is_again = verb == TWI_CALL_RETRY && !lane->tries.whole; /* not because the script's text is missing */
-    lane->tries.whole = lane->tries.whole && !*loading;           /* one text for each link and script is enough */
+    bool is_again = verb == TWI_CALL_RETRY && lane->tries.perhaps &&
+                    !lane->tries.whole;                 /* not because the script's text is missing */
+    lane->tries.whole = lane->tries.whole && !*loading; /* one text for each link and script is enough */
     *loading = *loading || lane->tries.whole;
     twi_call_put(&link->out, &lane->text, verb, lane->tries.whole, lane->tries.asking);
-    if (!is_cancel) lane->state = TWI_LANE_SENT;
+    if (!is_left) lane->state = TWI_LANE_SENT;
     TWI_ASK_COUNT(dispatcher, asked_again, is_again);
     twi_link_put(link, lane, link->out.size - before, now_ms);
     twi_window_sent(&link->window, now_ms);

@@ -238,13 +238,16 @@ static void prepare(struct twi_lanes *lanes, struct twi_lane *lane, const struct
                     const struct identity *identity) {
     twi_check(lane->state == TWI_LANE_FREE && twi_load_relaxed(&lane->heard) == 0);
     twi_check(request->answered != NULL && identity->number != 0);
+    twi_check(!request->numbered || !request->repeats);
     twi_call_write(&lane->text, request, identity->who, identity->number, identity->nonce);
     lane->state = TWI_LANE_QUEUED;
     lane->tries = (struct twi_lane_tries){.numbered = request->numbered,
-                                          .units = request->numbered ? request->units : 0,
+                                          .units = request->numbered || request->repeats ? request->units : 0,
                                           .keeps = request->keeps,
                                           .settles = request->settles,
+                                          .repeats = request->repeats,
                                           .is_new = true};
+    lane->then = request->then;
     lane->detour = (struct twi_detour){0};
     lane->link = NULL;
     uint64_t number = identity->number << INDEX_BITS | lane->index;
@@ -351,6 +354,18 @@ bool twi_lanes_rename(struct twi_lanes *lanes, struct twi_lane *lane) {
     identify(lanes, lane, &identity);
     twi_unlock(&lanes->lock);
     twi_call_rename(&lane->text, identity.who, identity.number, identity.nonce);
+    return !lane->text.body.failed;
+}
+
+bool twi_lanes_rewrite(struct twi_lanes *lanes, struct twi_lane *lane, const struct twi_request *request) {
+    twi_check(lane->tries.repeats && request->repeats && twi_load_relaxed(&lane->heard) == 0);
+    struct identity identity;
+    twi_lock(&lanes->lock);
+    identify(lanes, lane, &identity);
+    twi_unlock(&lanes->lock);
+    twi_call_write(&lane->text, request, identity.who, identity.number, identity.nonce);
+    lane->then = request->then;
+    lane->tries.perhaps = false;
     return !lane->text.body.failed;
 }
 

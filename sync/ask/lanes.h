@@ -5,6 +5,7 @@
  *                               |                                             '--the caller has gone--> CANCELLING
  *                               '--no thread waits any more--> UNSETTLED --late reply, nothing charged--> FREE
  *                                                             '--> CANCELLING --answered--> FREE
+ * A call that gives back has no cancel. In its place, CANCELLING, the same call goes out again (tries.repeats).
  * A call goes out under its lane's name "<16 digits>:<lane>" and a number; the scripts keep the last number of each
  * name (call_text.h). One counter gives the numbers of all lanes. A reply that is one place off can never pass for
  * another's. Free lanes are taken last in, first out, so few names are used.
@@ -62,6 +63,7 @@ struct twi_lane_tries {
     int64_t units;               /* so many, at most */
     bool keeps;                  /* after an answer, too, until its caller has it */
     bool settles;                /* it ends what another call has taken */
+    bool repeats;                /* it needs no cancel: the same request goes out until it is answered */
     bool unknown;                /* its caller was answered UNKNOWN */
     bool is_new;                 /* nobody tried to send it */
     uint8_t renamed;             /* how often */
@@ -75,6 +77,7 @@ struct twi_lane {
     struct twi_call_text text;
     struct twi_lane_caller caller;
     struct twi_lane_tries tries;
+    void (*then)(tw_engine *engine, tw_key key, const struct twi_answer *answer, const struct twi_next *next);
     uint32_t slot; /* in a cluster */
     struct twi_detour detour;
     struct twi_link *link;          /* the link where it waits or was sent; NULL means that it is paused */
@@ -143,6 +146,8 @@ void twi_lanes_arrived(struct twi_lanes *lanes, struct twi_lane_list *list);
 void twi_lanes_release(struct twi_lanes *lanes, struct twi_lane *lane);
 /* Gives the call another name, which all later calls of the lane have, too. Returns false if there is no memory. */
 bool twi_lanes_rename(struct twi_lanes *lanes, struct twi_lane *lane);
+/* The lane has another call from now on, which follows on its own. Returns false if there is no memory. */
+bool twi_lanes_rewrite(struct twi_lanes *lanes, struct twi_lane *lane, const struct twi_request *request);
 /* Returns true if a caller still waits for the answer. It returns true at most once for a call. The code that called
  * this function must then give that caller the answer. */
 bool twi_lanes_claim(struct twi_lanes *lanes, struct twi_lane *lane);

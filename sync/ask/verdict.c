@@ -49,6 +49,16 @@ static void finish(struct twi_dispatcher *dispatcher, struct twi_lane *lane, enu
     tell(dispatcher, &caller, outcome);
 }
 
+/* Without a caller, too, it goes out until it is answered: as a cancel, or as it is. */
+static bool is_repeated(const struct twi_lane *lane) {
+    return lane->tries.numbered || lane->tries.repeats;
+}
+
+/* It is such a call, and its caller was told so, or has gone. */
+static bool is_left(const struct twi_lane *lane) {
+    return lane->state == TWI_LANE_CANCELLING || (lane->state == TWI_LANE_UNSETTLED && lane->tries.repeats);
+}
+
 /* ---- what is left in Redis --------------------------------------------------------------------------------------- */
 
 static void note_unsettled(struct twi_dispatcher *dispatcher, struct twi_lane *lane, enum twi_lane_state state) {
@@ -59,6 +69,7 @@ static void note_unsettled(struct twi_dispatcher *dispatcher, struct twi_lane *l
     if (was) return;
     dispatcher->unsettled++;
     dispatcher->unsettled_units += lane->tries.units;
+    if (lane->tries.repeats) (void)twi_add_relaxed(&dispatcher->giving, 1); /* a figure */
     twi_check(dispatcher->unsettled <= dispatcher->lanes.most);
     TWI_ASK_COUNT(dispatcher, ask_unsettled, 1);
 }
@@ -70,13 +81,14 @@ static void settle(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
     if (was) dispatcher->unsettled--;
     if (was) dispatcher->unsettled_units -= lane->tries.units;
     if (was) TWI_ASK_COUNT(dispatcher, ask_unsettled, -1);
-    if (lane->tries.unknown && lane->tries.numbered) TWI_ASK_COUNT(dispatcher, asks_settled, 1);
+    if (was && lane->tries.repeats) (void)twi_sub_relaxed(&dispatcher->giving, 1);
+    if (lane->tries.unknown && is_repeated(lane)) TWI_ASK_COUNT(dispatcher, asks_settled, 1);
     twi_lanes_release(&dispatcher->lanes, lane);
 }
 
 /* The charge cannot be taken back. */
 static void note_kept(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t units) {
-    twi_check(lane->state == TWI_LANE_CANCELLING && units >= 0);
+    twi_check(is_left(lane) && units >= 0);
     TWI_ASK_COUNT(dispatcher, asks_forgotten, 1);
     TWI_ASK_COUNT(dispatcher, ask_units_kept, units);
     lane->tries.unknown = false;
@@ -85,11 +97,12 @@ static void note_kept(struct twi_dispatcher *dispatcher, struct twi_lane *lane, 
 /* No thread waits any more, and no reply is due. The lane is in no list. */
 static void take_back(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
     twi_check(twi_load_relaxed(&lane->heard) == 0);
-    if (!lane->tries.numbered) {
+    if (!is_repeated(lane)) {
         settle(dispatcher, lane);
         return;
     }
     note_unsettled(dispatcher, lane, TWI_LANE_CANCELLING);
+    lane->tries.is_new = false; /* it waits, also while its server is left alone */
     (void)twi_way_find(dispatcher, lane, now_ms);
 }
 
@@ -109,14 +122,18 @@ void twi_verdict_undo(struct twi_dispatcher *dispatcher, struct twi_lane *lane, 
 
 /* ---- without a reply --------------------------------------------------------------------------------------------- */
 
-void twi_verdict_away(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
+void twi_verdict_away(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
     twi_check(lane->state == TWI_LANE_QUEUED && !lane->tries.perhaps); /* no byte of it went out */
     TWI_ASK_COUNT(dispatcher, ask_away, 1);
-    finish(dispatcher, lane, TWI_REQUEST_UNSENT);
+    if (lane->tries.repeats)
+        leave_open(dispatcher, lane, now_ms);
+    else
+        finish(dispatcher, lane, TWI_REQUEST_UNSENT);
 }
 
 bool twi_verdict_is_needless(const struct twi_lane *lane) {
-    return lane->state == TWI_LANE_QUEUED && !lane->tries.perhaps && twi_load_relaxed(&lane->heard) == 0;
+    return lane->state == TWI_LANE_QUEUED && !lane->tries.perhaps && !lane->tries.repeats &&
+           twi_load_relaxed(&lane->heard) == 0;
 }
 
 void twi_verdict_drop(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
@@ -149,7 +166,7 @@ void twi_verdict_expired(struct twi_dispatcher *dispatcher, struct twi_lane *lan
         return;
     }
     twi_way_leave(dispatcher, lane);
-    if (lane->tries.perhaps)
+    if (lane->tries.perhaps || lane->tries.repeats)
         leave_open(dispatcher, lane, now_ms);
     else if (is_crowd)
         twi_verdict_crowded(dispatcher, lane);
@@ -170,7 +187,7 @@ bool twi_verdict_lost(struct twi_dispatcher *dispatcher, struct twi_lane *lane, 
         (void)twi_lanes_claim(&dispatcher->lanes, lane);
         note_unsettled(dispatcher, lane, TWI_LANE_UNSETTLED);
     }
-    bool is_owed = tries->numbered && (lane->state == TWI_LANE_CANCELLING || tries->perhaps);
+    bool is_owed = is_repeated(lane) && (lane->state == TWI_LANE_CANCELLING || tries->perhaps || tries->repeats);
     if (is_owed)
         lane->state = TWI_LANE_CANCELLING;
     else
@@ -182,7 +199,7 @@ void twi_verdict_refuse_all(struct twi_dispatcher *dispatcher, struct twi_lane_l
     struct twi_lane_list stay = {0};
     for (struct twi_lane *lane; (lane = waiting->first) != NULL;) {
         twi_lane_list_remove(waiting, lane);
-        if (lane->state == TWI_LANE_QUEUED && !lane->tries.perhaps)
+        if (lane->state == TWI_LANE_QUEUED && !lane->tries.perhaps && !lane->tries.repeats)
             finish(dispatcher, lane, TWI_REQUEST_REFUSED);
         else
             twi_lane_list_add_first(&stay, lane);
@@ -199,7 +216,8 @@ static bool goes_again(struct twi_dispatcher *dispatcher, struct twi_lane *lane)
         lane->state = TWI_LANE_QUEUED;
         return true;
     }
-    if (lane->state == TWI_LANE_UNSETTLED && (!lane->tries.perhaps || !lane->tries.numbered)) {
+    bool is_owed = lane->tries.repeats || (lane->tries.perhaps && lane->tries.numbered);
+    if (lane->state == TWI_LANE_UNSETTLED && !is_owed) {
         settle(dispatcher, lane);
         return false;
     }
@@ -227,6 +245,32 @@ static bool takes_new_name(struct twi_dispatcher *dispatcher, struct twi_lane *l
     return true;
 }
 
+/* Where a call goes on that has no caller any more. */
+struct following {
+    struct twi_dispatcher *dispatcher;
+    struct twi_lane *lane;
+    bool is_put;
+};
+
+static void put_following(void *ctx, const struct twi_request *request) {
+    struct following *following = ctx;
+    following->is_put = twi_lanes_rewrite(&following->dispatcher->lanes, following->lane, request);
+    if (!following->is_put) TWI_ASK_COUNT(following->dispatcher, asks_forgotten, 1); /* no memory */
+}
+
+/* The call that was answered had to find out which one gives back. Returns true if the lane has that one now. */
+static bool goes_on(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
+    tw_key key;
+    struct following following = {.dispatcher = dispatcher, .lane = lane};
+    struct twi_answer *answer = &dispatcher->answer;
+    if (lane->then == NULL || twi_call_keys(&lane->text, &key, 1) == 0) return false;
+    twi_check(lane->tries.repeats && twi_load_relaxed(&lane->heard) == 0);
+    lane->then(dispatcher->rules.engine, key, answer, &(struct twi_next){put_following, &following});
+    if (following.is_put) take_back(dispatcher, lane, now_ms);
+    if (following.is_put) free(answer->long_text), answer->long_text = NULL;
+    return following.is_put;
+}
+
 static void hear_answer(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
     twi_check(lane->state != TWI_LANE_FREE && lane->state != TWI_LANE_QUEUED && lane->link == NULL);
     struct twi_answer *answer = &dispatcher->answer;
@@ -234,16 +278,19 @@ static void hear_answer(struct twi_dispatcher *dispatcher, struct twi_lane *lane
     if (lane->text.script != TWI_SCRIPT_TOTALS && twi_call_says(answer, "BAD"))
         note_spoilt(dispatcher, lane, "its value decides nothing", now_ms);
     if (takes_new_name(dispatcher, lane, now_ms)) return;
-    if (lane->state == TWI_LANE_CANCELLING) {
+    struct twi_lane_caller caller = claim(dispatcher, lane);
+    if (caller.answered == NULL && goes_on(dispatcher, lane, now_ms)) return;
+    if (is_left(lane)) {
         bool is_hidden = twi_call_says(answer, "STALE"); /* by another life of this process */
         if (is_hidden || twi_call_says(answer, "BAD"))
             note_kept(dispatcher, lane, lane->tries.units);
         else if (twi_call_says(answer, "KEPT"))
             note_kept(dispatcher, lane, answer->value_count > 1 ? answer->values[1].number : lane->tries.units);
         settle(dispatcher, lane);
+        free(answer->long_text);
+        answer->long_text = NULL;
         return;
     }
-    struct twi_lane_caller caller = claim(dispatcher, lane);
     bool is_owed = caller.answered == NULL && lane->tries.numbered && !twi_call_charged_nothing(answer);
     if (is_owed)
         take_back(dispatcher, lane, now_ms);
@@ -269,7 +316,7 @@ static void hear_refusal(struct twi_dispatcher *dispatcher, struct twi_lane *lan
         twi_way_pause(dispatcher, lane, now_ms + CANCEL_AGAIN_MS);
     else if (lane->state == TWI_LANE_UNSETTLED && goes_again(dispatcher, lane))
         (void)twi_way_find(dispatcher, lane, now_ms);
-    else if (lane->state == TWI_LANE_SENT && lane->tries.perhaps)
+    else if (lane->state == TWI_LANE_SENT && (lane->tries.perhaps || lane->tries.repeats))
         leave_open(dispatcher, lane, now_ms);
     else if (lane->state == TWI_LANE_SENT)
         finish(dispatcher, lane, TWI_REQUEST_REFUSED);
@@ -280,10 +327,10 @@ static void hear_spoilt(struct twi_dispatcher *dispatcher, struct twi_lane *lane
                         int64_t now_ms) {
     TWI_ASK_COUNT(dispatcher, ask_refused, 1);
     note_spoilt(dispatcher, lane, twi_reply_said(error), now_ms);
-    if (lane->state == TWI_LANE_CANCELLING) note_kept(dispatcher, lane, lane->tries.units);
+    if (is_left(lane)) note_kept(dispatcher, lane, lane->tries.units);
     dispatcher->answer.value_count = 0;
     struct twi_lane_caller caller = claim(dispatcher, lane);
-    if (lane->state == TWI_LANE_SENT && lane->tries.perhaps)
+    if (lane->state == TWI_LANE_SENT && lane->tries.perhaps && lane->tries.numbered)
         take_back(dispatcher, lane, now_ms);
     else
         settle(dispatcher, lane);

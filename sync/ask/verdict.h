@@ -18,7 +18,7 @@ void twi_verdict_expired(struct twi_dispatcher *dispatcher, struct twi_lane *lan
  * list. */
 void twi_verdict_crowded(struct twi_dispatcher *dispatcher, struct twi_lane *lane);
 /* The call was begun while its server is left alone. It is in no list. */
-void twi_verdict_away(struct twi_dispatcher *dispatcher, struct twi_lane *lane);
+void twi_verdict_away(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms);
 /* The link of a call that was sent has ended. `is_out` is true if all bytes of the call had gone out. The lane is in no
  * list. Returns true if it is sent again, as a request or as a cancel. Returns false if it is free. */
 bool twi_verdict_lost(struct twi_dispatcher *dispatcher, struct twi_lane *lane, bool is_out);

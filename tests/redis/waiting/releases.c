@@ -1,0 +1,229 @@
+/* releases.c -- what gives back (tw_lock_release(), tw_hold_release(), tw_reserve_cancel()) goes on after its caller was
+ * told that the outcome is unknown, until Redis answers.
+ * Method: Redis refuses, or cannot be reached, while a lock, a slot and a reservation that would last for an hour are
+ * released. Redis is read apart from the engine.
+ * Always true: nothing here ends by its own time, unless the test says so. */
+#include "tests/redis/waiting/strict_support.h"
+
+#define HOUR_MS 3600000
+#define TIMEOUT_MS 300
+
+enum fault { REFUSED, CUT, LOST, FAULTS };
+
+struct stage {
+    struct redis_server server;
+    struct proxy *proxy;
+    tw_engine *engine;
+    tw_family *family;
+    struct log_lines lines;
+    char lock[TW_TOKEN_SIZE], reserved[TW_TOKEN_SIZE];
+};
+
+static void set_right(struct stage *stage, const char *right) {
+    redis_server_ask(&stage->server, "ACL", "SETUSER", "default", right, NULL);
+}
+
+static void begin(struct stage *stage, uint32_t calls_max) {
+    tw_options options;
+    memset(stage, 0, sizeof *stage);
+    redis_server_start(&stage->server, NULL);
+    stage->proxy = proxy_start(&stage->server, test_seed());
+    proxy_only(stage->proxy, "tw:");
+    quick_options(&options, proxy_url(stage->proxy));
+    options.redis_timeout_ms = TIMEOUT_MS;
+    options.calls_max = calls_max;
+    options.log_write = on_log;
+    options.log_ctx = &stage->lines;
+    assert_status(test_open(&options, &stage->engine), TW_OK);
+    tw_family_options family = strict_options("s");
+    family.on_outage = TW_OUTAGE_FAIL_CLOSED;
+    stage->family = strict_family(stage->engine, &family);
+    strict_await_redis(stage->family, "other");
+}
+
+static void end(struct stage *stage, uint32_t timeout_ms) {
+    assert_status(tw_close(stage->engine, timeout_ms), TW_OK);
+    proxy_stop(stage->proxy);
+    redis_server_destroy(&stage->server);
+}
+
+/* Repeats a call until Redis has answered it. */
+#define UNTIL_OK(call) \
+    for (int tries = 0; (call) != TW_OK; tries++) assert_true(tries < 50)
+
+static void lock(struct stage *stage, uint32_t ttl_ms) {
+    UNTIL_OK(tw_lock(stage->family, tw_str("l"), ttl_ms, stage->lock, NULL));
+}
+
+/* A slot that is not stated again does not end in this test. */
+static void hold(struct stage *stage, const char *key) {
+    char name[64];
+    snprintf(name, sizeof name, "tw:hold:s:%s", key);
+    UNTIL_OK(tw_hold(stage->family, tw_str(key), 10, NULL));
+    const char *member = redis_server_ask(&stage->server, "ZRANGE", name, "0", "0", NULL);
+    char copy[80];
+    snprintf(copy, sizeof copy, "%s", member);
+    redis_server_ask(&stage->server, "ZADD", name, "9000000000000", copy, NULL);
+    redis_server_ask(&stage->server, "PERSIST", name, NULL);
+}
+
+static void take_all(struct stage *stage) {
+    lock(stage, HOUR_MS);
+    UNTIL_OK(tw_reserve(stage->family, tw_str("r"), 3, 10, HOUR_MS, tw_str(""), stage->reserved, NULL));
+    hold(stage, "h");
+    assert_i64_equal(redis_server_get(&stage->server, "s:r"), 3);
+}
+
+static bool is_free(void *ctx) {
+    struct redis_server *server = ctx;
+    return *redis_server_ask(server, "GET", "tw:lock:s:l", NULL) == '\0' && redis_server_get(server, "s:r") == 0 &&
+           atoi(redis_server_ask(server, "ZCARD", "tw:hold:s:h", NULL)) == 0;
+}
+
+static bool is_settled(void *ctx) {
+    return test_stat_of(ctx, ask_unsettled) == 0;
+}
+
+static void begin_fault(struct stage *stage, enum fault fault) {
+    struct proxy_order lose = {.fault = PROXY_LOSE_REQUEST, .times = 1000};
+    if (fault == REFUSED) set_right(stage, "-del"), set_right(stage, "-zrem"), set_right(stage, "-decrby");
+    if (fault == CUT) proxy_manner(stage->proxy, PROXY_REFUSE), proxy_cut_all(stage->proxy);
+    if (fault == LOST) proxy_order(stage->proxy, &lose);
+}
+
+static void end_fault(struct stage *stage, enum fault fault) {
+    struct proxy_order none = {.fault = PROXY_PASS};
+    if (fault == REFUSED) set_right(stage, "+@all");
+    if (fault == CUT) proxy_manner(stage->proxy, PROXY_OPEN);
+    if (fault == LOST) proxy_order(stage->proxy, &none), proxy_cut_all(stage->proxy);
+}
+
+static void release_all(struct stage *stage, bool alone) {
+    if (alone) {
+        assert_status(tw_lock_release_async(NULL, stage->family, tw_str("l"), stage->lock), TW_STARTED);
+        assert_status(tw_reserve_cancel_async(NULL, stage->engine, stage->reserved), TW_STARTED);
+        assert_status(tw_hold_release_async(NULL, stage->family, tw_str("h")), TW_STARTED);
+        return;
+    }
+    assert_status(tw_lock_release(stage->family, tw_str("l"), stage->lock), TW_ERR_TIMEOUT);
+    assert_status(tw_reserve_cancel(stage->engine, stage->reserved), TW_ERR_TIMEOUT);
+    assert_status(tw_hold_release(stage->family, tw_str("h")), TW_OK);
+}
+
+/* Goal: whatever keeps a release from Redis, it is done when that is over, though its caller was answered long ago, or
+ * waits for nothing. */
+TEST(a_release_goes_on_until_it_is_answered) {
+    for (int i = 0; i < 2 * FAULTS; i++) {
+        struct stage stage;
+        enum fault fault = (enum fault)(i / 2);
+        begin(&stage, 0);
+        take_all(&stage);
+        begin_fault(&stage, fault);
+        release_all(&stage, i % 2 != 0);
+        test_sleep_ms(2 * TIMEOUT_MS); /* also those without a caller are over their time */
+        assert_false(is_free(&stage.server));
+        end_fault(&stage, fault);
+        assert_true(test_wait(is_free, &stage.server, TEST_PATIENCE_MS));
+        assert_true(test_wait(is_settled, stage.engine, TEST_PATIENCE_MS));
+        assert_i64_equal(test_stat_of(stage.engine, asks_forgotten), 0);
+        assert_i64_equal(test_stat_of(stage.engine, ask_units_kept), 0);
+        if (i % 2 == 0) assert_i64_equal(test_stat_of(stage.engine, asks_settled), 3);
+        end(&stage, TEST_PATIENCE_MS);
+    }
+}
+
+static bool has_ended(void *ctx) {
+    return *redis_server_ask(ctx, "GET", "tw:lock:s:l", NULL) == '\0';
+}
+
+/* Goal: a release that comes late leaves the lock to the one who has taken it meanwhile. */
+TEST(a_late_release_leaves_the_next_owner_alone) {
+    struct stage stage;
+    char next[80];
+    begin(&stage, 0);
+    lock(&stage, 1000);
+    begin_fault(&stage, REFUSED);
+    assert_status(tw_lock_release(stage.family, tw_str("l"), stage.lock), TW_ERR_TIMEOUT);
+    assert_true(test_wait(has_ended, &stage.server, TEST_PATIENCE_MS));
+    lock(&stage, HOUR_MS);
+    snprintf(next, sizeof next, "%s", redis_server_ask(&stage.server, "GET", "tw:lock:s:l", NULL));
+    assert_true(*next != '\0' && !is_settled(stage.engine));
+    end_fault(&stage, REFUSED);
+    assert_true(test_wait(is_settled, stage.engine, TEST_PATIENCE_MS));
+    assert_string_equal(redis_server_ask(&stage.server, "GET", "tw:lock:s:l", NULL), next);
+    end(&stage, TEST_PATIENCE_MS);
+}
+
+/* Goal: what Redis cannot give back at all is counted. Method: the set of the slots becomes something else. */
+TEST(what_cannot_be_given_back_is_counted) {
+    struct stage stage;
+    begin(&stage, 0);
+    hold(&stage, "h");
+    begin_fault(&stage, REFUSED);
+    assert_status(tw_hold_release(stage.family, tw_str("h")), TW_OK);
+    assert_true(test_stat_of(stage.engine, ask_unsettled) == 1);
+    redis_server_ask(&stage.server, "SET", "tw:hold:s:h", "x", NULL);
+    end_fault(&stage, REFUSED);
+    assert_true(test_wait(is_settled, stage.engine, TEST_PATIENCE_MS));
+    assert_i64_equal(test_stat_of(stage.engine, asks_forgotten), 1);
+    assert_i64_equal(test_stat_of(stage.engine, ask_units_kept), 1);
+    end(&stage, TEST_PATIENCE_MS);
+}
+
+#define CALLS_MAX 16
+
+static bool is_released(void *ctx) {
+    struct stage *stage = ctx;
+    return tw_hold_release(stage->family, tw_str("x")) == TW_OK;
+}
+
+static bool are_all_free(void *ctx) {
+    return *redis_server_ask(ctx, "KEYS", "tw:hold:*", NULL) == '\0';
+}
+
+/* Goal: releases that Redis does not answer leave half of calls_max to others. One more is refused, and what it was to
+ * release can be released later; without a caller it waits for its turn. */
+TEST(releases_without_an_answer_are_bounded) {
+    struct stage stage;
+    begin(&stage, CALLS_MAX);
+    char key[16];
+    for (int i = 0; i < CALLS_MAX / 2; i++) snprintf(key, sizeof key, "k%d", i), hold(&stage, key);
+    hold(&stage, "x");
+    hold(&stage, "y");
+    begin_fault(&stage, REFUSED);
+    for (int i = 0; i < CALLS_MAX / 2; i++) {
+        snprintf(key, sizeof key, "k%d", i);
+        assert_status(tw_hold_release(stage.family, tw_str(key)), TW_OK);
+    }
+    assert_status(tw_hold_release(stage.family, tw_str("x")), TW_ERR_BUSY);
+    assert_status(tw_hold_release_async(NULL, stage.family, tw_str("y")), TW_STARTED);
+    strict_await_redis(stage.family, "k");
+    end_fault(&stage, REFUSED);
+    assert_true(test_wait(is_released, &stage, TEST_PATIENCE_MS));
+    assert_true(test_wait(are_all_free, &stage.server, TEST_PATIENCE_MS));
+    assert_status(tw_hold_release(stage.family, tw_str("x")), TW_ERR_RANGE);
+    assert_i64_equal(test_stat_of(stage.engine, asks_forgotten), 0);
+    end(&stage, TEST_PATIENCE_MS);
+}
+
+/* Goal: tw_close() waits for it within its time, and says how many calls it leaves. */
+TEST(closing_says_what_it_leaves) {
+    for (int i = 0; i < 2; i++) {
+        struct stage stage;
+        begin(&stage, 0);
+        lock(&stage, HOUR_MS);
+        begin_fault(&stage, REFUSED);
+        assert_status(tw_lock_release(stage.family, tw_str("l"), stage.lock), TW_ERR_TIMEOUT);
+        if (i == 0) end_fault(&stage, REFUSED);
+        assert_status(tw_close(stage.engine, i == 0 ? TEST_PATIENCE_MS : 100), TW_OK);
+        assert_int_equal(has_ended(&stage.server), i == 0);
+        assert_int_equal(strstr(stage.lines.text, "1 calls of unknown outcome") != NULL, i == 1);
+        proxy_stop(stage.proxy);
+        redis_server_destroy(&stage.server);
+    }
+}
+
+int main(void) {
+    redis_server_require();
+    return test_run_side_by_side();
+}
