@@ -1398,7 +1398,8 @@ TW_API tw_status tw_once(tw_family *family, tw_key key, bool *first);
  *  family Redis is changed at once, in a soft family with the next sync.
  *  Returns TW_OK, also if no call was the first; otherwise the same as tw_once(). While Redis is
  *  unreachable, strict families return TW_ERR_REDIS or TW_ERR_TIMEOUT. After TW_ERR_TIMEOUT it was
- *  perhaps done, and is not done any more: another caller may be the first by then. Call again. */
+ *  perhaps done, and is not done later. A second call also undoes a caller that has become the
+ *  first since. */
 TW_API tw_status tw_once_cancel(tw_family *family, tw_key key);
 
 /** Takes a lock. It has one owner at a time, over all processes with this Redis and prefix. A
