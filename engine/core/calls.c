@@ -86,8 +86,7 @@ void twi_call_answered(void *ctx, struct twi_answer *answer) {
     struct twi_operation *operation = ctx;
     operation->waits_for_room = false; /* from now on the driving thread looks at the operation */
     twi_result_read(&operation->result, answer);
-    bool goes_on = operation->kind->settles || !is_given_up(operation); /* what gives back does so without a caller */
-    if (operation->kind->reply != NULL && goes_on && operation->kind->reply(operation, answer)) return;
+    if (operation->kind->reply != NULL && !is_given_up(operation) && operation->kind->reply(operation, answer)) return;
     twi_queue_push(operation);
 }
 

@@ -130,8 +130,8 @@ struct twi_request {
      * answered, also after its outcome was UNKNOWN, and after ask_forget(). It is never UNSENT because the breaker is
      * open, and never REFUSED. If it finds no lane, or half of them have such requests without a caller, it is BUSY. */
     bool repeats;
-    /* NULL, or called by the driving thread with the first key and the answer of a request that repeats, if that has
-     * no caller any more. It gives `next` the request that has to follow; without one, nothing follows. */
+    /* NULL, or called by the driving thread with the first key and the answer. It may give `next` the request that has
+     * to follow. That one is the same request for its caller, with the same deadline, and its answer is the answer. */
     void (*then)(tw_engine *engine, tw_key key, const struct twi_answer *answer, const struct twi_next *next);
     /* Requests the last text of the reply, which may be too long for `values`. */
     bool wants_long;

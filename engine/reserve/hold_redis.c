@@ -142,11 +142,14 @@ static enum twi_look look_at_statement(struct twi_operation *operation) {
     operation->wait.look_ms = now_ms + TWI_TICK_MS;
     if (!is_over) return TWI_LOOK_WAITS;
     operation->deadline_ms = twi_redis_call_deadline_ms(engine, 0);
-    if (ask_give(operation)) return TWI_LOOK_ASKED;
-    if (!giving->is_alone) return TWI_LOOK_OVER;
+    bool is_alone = giving->is_alone, is_asked = ask_give(operation); /* then it may be gone */
+    if (is_asked && is_alone) twi_port_count(engine, ask_unsettled, -1);
+    if (is_asked) return TWI_LOOK_ASKED;
+    if (!is_alone) return TWI_LOOK_OVER;
     bool waits = operation->result.outcome == TWI_REQUEST_BUSY && !twi_load_acquire(&engine->life.stopped);
     operation->wait = (struct twi_wait){.look = look_at_statement, .look_ms = now_ms + ROOM_MS};
     giving->statement = 0;
+    if (!waits) twi_port_count(engine, ask_unsettled, -1);
     if (!waits) twi_port_count(engine, asks_forgotten, 1);
     return waits ? TWI_LOOK_WAITS : TWI_LOOK_OVER;
 }
@@ -161,8 +164,10 @@ static void await_in_turns(struct giving *giving) {
 static void send_alone(struct giving *giving) {
     twi_check(giving->operation.call == NULL && giving->member[0] != '\0');
     giving->is_alone = true;
-    if (!twi_hold_book_is_answered(giving->operation.engine, giving->statement) || !ask_give(&giving->operation))
-        await_in_turns(giving);
+    tw_engine *engine = giving->operation.engine;
+    if (twi_hold_book_is_answered(engine, giving->statement) && ask_give(&giving->operation)) return;
+    twi_port_count(engine, ask_unsettled, 1); /* until it has a lane */
+    await_in_turns(giving);
 }
 
 /* Releases a hold that is in no book. */

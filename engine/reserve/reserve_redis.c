@@ -1,5 +1,5 @@
 /* reserve_redis.c -- reservations that Redis keeps, with one request per reservation (reserve.lua). Confirm and cancel
- * send two requests. The first finds the counter, the second acts on all of its keys.
+ * send two requests in one lane. The first finds the counter, the second acts on all of its keys.
  * Always true: the id in the token is chosen at random before the first request. So a repeated request, and the cancel
  * of a request whose caller has gone or whose time is over, meet the same reservation (reserve.lua). This file makes no
  * decision. */
@@ -196,18 +196,18 @@ tw_status twi_reserve_redis_start(tw_request *call, const struct twi_reserve_req
 
 /* ---- confirming, cancelling ---- */
 
-/* Sends two requests. The first finds the counter, and the second does the work there. */
+/* Two requests in one lane: the first finds the counter, and the second does the work there. */
 struct settling {
     struct twi_operation operation;
     struct twi_token token;
     const char *what; /* confirm, cancel */
-    bool is_found;    /* the second request is under way */
 };
 static_assert(sizeof(struct settling) <= TWI_OPERATION_BYTES, "operation.h");
 
 static tw_status conclude_settling(const struct settling *settling) {
     const struct twi_result *result = &settling->operation.result;
-    if (settling->is_found && twi_result_is(result, "OK")) return TW_OK;
+    bool was_there = result->count > 2; /* else it is a counter of another program */
+    if (was_there && twi_result_is(result, "OK")) return TW_OK;
     if (twi_result_is(result, "LATE"))
         return twi_refuse(TW_ERR_LATE, "token: its units have returned: it was cancelled, or it expired");
     if (twi_result_is(result, "SOLD"))
@@ -261,29 +261,28 @@ static void write_there(tw_engine *engine, const char *what, tw_key counter, tw_
     memcpy(id, name + token_name.size - TWI_TOKEN_ID_DIGITS, TWI_TOKEN_ID_DIGITS);
     id[TWI_TOKEN_ID_DIGITS] = '\0';
     twi_redis_call_text(redis_call, id);
-    redis_call->request.settles = true;
     redis_call->request.repeats = is_cancel(what);
 }
 
-static bool ask_there(struct settling *settling, tw_key counter) {
-    twi_check(settling->is_found == false);
-    struct twi_redis_call redis_call;
-    char token_name[TWI_REDIS_CALL_NAME_MAX];
-    settling->is_found = true;
-    write_there(settling->operation.engine, settling->what, counter,
-                name_token(settling->operation.engine, &settling->token, token_name), &redis_call);
-    return twi_redis_call_send(&redis_call, &settling->operation);
-}
-
-/* A cancel whose caller has its answer, or has gone, found its counter. */
-static void cancel_there(tw_engine *engine, tw_key token_name, const struct twi_answer *answer,
-                         const struct twi_next *next) {
+/* The answer names the counter: the same lane goes there. */
+static void go_there(tw_engine *engine, const char *what, tw_key token_name, const struct twi_answer *answer,
+                     const struct twi_next *next) {
     struct twi_redis_call redis_call;
     tw_key counter = tw_bytes(answer->long_text, answer->long_size);
     bool is_found = answer->value_count != 0 && strcmp(answer->values[0].text, "OK") == 0;
     if (!is_found || !is_counter(engine, counter)) return;
-    write_there(engine, "cancel", counter, token_name, &redis_call);
+    write_there(engine, what, counter, token_name, &redis_call);
     next->put(next->ctx, &redis_call.request);
+}
+
+static void confirm_there(tw_engine *engine, tw_key token_name, const struct twi_answer *answer,
+                          const struct twi_next *next) {
+    go_there(engine, "confirm", token_name, answer, next);
+}
+
+static void cancel_there(tw_engine *engine, tw_key token_name, const struct twi_answer *answer,
+                         const struct twi_next *next) {
+    go_there(engine, "cancel", token_name, answer, next);
 }
 
 /* A script must name all of its keys before it runs, and only the token has them. */
@@ -298,15 +297,8 @@ static bool ask_where(struct twi_operation *operation) {
     twi_redis_call_text(&redis_call, settling->token.id);
     twi_redis_call_text(&redis_call, settling->what);
     redis_call.request.repeats = is_cancel(settling->what);
-    if (redis_call.request.repeats) redis_call.request.then = cancel_there;
+    redis_call.request.then = redis_call.request.repeats ? cancel_there : confirm_there;
     return twi_redis_call_send(&redis_call, operation);
-}
-
-static bool read_where(struct twi_operation *operation, struct twi_answer *answer) {
-    struct settling *settling = (struct settling *)operation;
-    tw_key counter = tw_bytes(answer->long_text, answer->long_size);
-    return !settling->is_found && twi_result_is(&operation->result, "OK") && is_counter(operation->engine, counter) &&
-           ask_there(settling, counter);
 }
 
 static tw_status finish_settling(struct twi_operation *operation, tw_request *call) {
@@ -314,8 +306,7 @@ static tw_status finish_settling(struct twi_operation *operation, tw_request *ca
     return conclude_settling((const struct settling *)operation);
 }
 
-static const struct twi_operation_kind settle_kind = {
-    .send = ask_where, .reply = read_where, .finish = finish_settling, .settles = true};
+static const struct twi_operation_kind settle_kind = {.send = ask_where, .finish = finish_settling, .settles = true};
 
 /* If it returns NULL, *status is the reason. */
 static struct settling *make_settling(tw_engine *engine, const struct twi_token *token, const char *what,
@@ -326,7 +317,6 @@ static struct settling *make_settling(tw_engine *engine, const struct twi_token 
     settling->operation.deadline_ms = twi_redis_call_deadline_ms(engine, call != NULL ? call->timeout_ms : 0);
     settling->token = *token;
     settling->what = what;
-    settling->is_found = false;
     return settling;
 }
 

@@ -211,7 +211,7 @@ static bool holds_too_many(const struct twi_dispatcher *dispatcher, const struct
 static void turn_away(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
     bool serves = twi_link_serves(lane->link, &lane->caller, now_ms);
     twi_way_leave(dispatcher, lane);
-    if (serves || lane->tries.repeats)
+    if (serves)
         twi_verdict_crowded(dispatcher, lane);
     else
         twi_verdict_away(dispatcher, lane, now_ms);
@@ -241,7 +241,7 @@ static bool take_arrived(struct twi_dispatcher *dispatcher, int64_t now_ms) {
         twi_lanes_time(&dispatcher->lanes, lane);
         if (!twi_way_find(dispatcher, lane, now_ms))
             twi_verdict_away(dispatcher, lane, now_ms);
-        else if (holds_too_many(dispatcher, lane->link))
+        else if (!lane->tries.repeats && holds_too_many(dispatcher, lane->link)) /* ask() bounds those that repeat */
             turn_away(dispatcher, lane, now_ms);
     }
     return is_any;

@@ -358,7 +358,7 @@ bool twi_lanes_rename(struct twi_lanes *lanes, struct twi_lane *lane) {
 }
 
 bool twi_lanes_rewrite(struct twi_lanes *lanes, struct twi_lane *lane, const struct twi_request *request) {
-    twi_check(lane->tries.repeats && request->repeats && twi_load_relaxed(&lane->heard) == 0);
+    twi_check(lane->state != TWI_LANE_FREE && lane->tries.repeats == request->repeats);
     struct identity identity;
     twi_lock(&lanes->lock);
     identify(lanes, lane, &identity);

@@ -245,7 +245,7 @@ static bool takes_new_name(struct twi_dispatcher *dispatcher, struct twi_lane *l
     return true;
 }
 
-/* Where a call goes on that has no caller any more. */
+/* Where a call goes on. */
 struct following {
     struct twi_dispatcher *dispatcher;
     struct twi_lane *lane;
@@ -258,17 +258,26 @@ static void put_following(void *ctx, const struct twi_request *request) {
     if (!following->is_put) TWI_ASK_COUNT(following->dispatcher, asks_forgotten, 1); /* no memory */
 }
 
-/* The call that was answered had to find out which one gives back. Returns true if the lane has that one now. */
+/* The call that was answered had to find out which one follows. Returns true if the lane has that one now. */
 static bool goes_on(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
     tw_key key;
     struct following following = {.dispatcher = dispatcher, .lane = lane};
     struct twi_answer *answer = &dispatcher->answer;
-    if (lane->then == NULL || twi_call_keys(&lane->text, &key, 1) == 0) return false;
-    twi_check(lane->tries.repeats && twi_load_relaxed(&lane->heard) == 0);
+    bool has_caller = lane->state == TWI_LANE_SENT && twi_load_relaxed(&lane->heard) != 0; /* it may go meanwhile */
+    if (lane->then == NULL || (!has_caller && !lane->tries.repeats)) return false;
+    if (twi_call_keys(&lane->text, &key, 1) == 0) return false;
     lane->then(dispatcher->rules.engine, key, answer, &(struct twi_next){put_following, &following});
-    if (following.is_put) take_back(dispatcher, lane, now_ms);
-    if (following.is_put) free(answer->long_text), answer->long_text = NULL;
-    return following.is_put;
+    if (!following.is_put) return false;
+    free(answer->long_text);
+    answer->long_text = NULL;
+    if (has_caller) {
+        lane->state = TWI_LANE_QUEUED;
+        (void)twi_way_find(dispatcher, lane, now_ms);
+    } else {
+        (void)claim(dispatcher, lane);
+        take_back(dispatcher, lane, now_ms);
+    }
+    return true;
 }
 
 static void hear_answer(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
@@ -278,8 +287,8 @@ static void hear_answer(struct twi_dispatcher *dispatcher, struct twi_lane *lane
     if (lane->text.script != TWI_SCRIPT_TOTALS && twi_call_says(answer, "BAD"))
         note_spoilt(dispatcher, lane, "its value decides nothing", now_ms);
     if (takes_new_name(dispatcher, lane, now_ms)) return;
+    if (goes_on(dispatcher, lane, now_ms)) return;
     struct twi_lane_caller caller = claim(dispatcher, lane);
-    if (caller.answered == NULL && goes_on(dispatcher, lane, now_ms)) return;
     if (is_left(lane)) {
         bool is_hidden = twi_call_says(answer, "STALE"); /* by another life of this process */
         if (is_hidden || twi_call_says(answer, "BAD"))

@@ -24,6 +24,8 @@ struct later_request {
     void *ctx;
     bool is_answered; /* the next step tells */
     bool wants_long, keeps;
+    void (*then)(tw_engine *engine, tw_key key, const struct twi_answer *answer, const struct twi_next *next);
+    char key[200]; /* the first one */
     struct twi_answer answer;
 };
 
@@ -98,6 +100,15 @@ static void later_ring(const struct twi_sync *sync) {
     assert_int_equal(write(sync->fd, &one, sizeof one), sizeof one);
 }
 
+/* What the request says. */
+static void later_write(struct later_request *made, const struct twi_request *request) {
+    made->then = request->then;
+    snprintf(made->key, sizeof made->key, "%.*s", (int)request->keys[0].size, (const char *)request->keys[0].data);
+    for (size_t i = 0; i < request->arg_count && i < 10; i++)
+        snprintf(made->args[i], sizeof made->args[i], "%.*s", (int)request->args[i].size,
+                 (const char *)request->args[i].data);
+}
+
 static uint64_t later_ask(struct twi_sync *sync, const struct twi_request *request, enum twi_request_outcome *why) {
     pthread_mutex_lock(&sync->lock);
     *why = later.is_busy ? TWI_REQUEST_BUSY : TWI_REQUEST_UNSENT;
@@ -114,9 +125,7 @@ static uint64_t later_ask(struct twi_sync *sync, const struct twi_request *reque
     made->ctx = request->ctx;
     made->wants_long = request->wants_long;
     made->keeps = request->keeps;
-    for (size_t i = 0; i < request->arg_count && i < 10; i++)
-        snprintf(made->args[i], sizeof made->args[i], "%.*s", (int)request->args[i].size,
-                 (const char *)request->args[i].data);
+    later_write(made, request);
     if (request->number != NULL) twi_store_relaxed(request->number, made->number);
     uint64_t number = made->number;
     twi_add_relaxed(&later.asked, 1);
@@ -165,6 +174,26 @@ static void later_say(struct twi_answer *answer, const char *words) {
         later_value(answer, word);
 }
 
+/* The request that follows takes the place of the answered one. */
+static void later_follow(void *ctx, const struct twi_request *request) {
+    struct later_request *told = ctx;
+    free(told->answer.long_text);
+    told->is_answered = false;
+    told->answer = (struct twi_answer){0};
+    later_write(told, request);
+}
+
+static bool later_goes_on(struct twi_sync *sync, struct later_request *told) {
+    struct twi_next next = {.put = later_follow, .ctx = told};
+    if (told->answer.outcome != TWI_REQUEST_DONE || told->then == NULL) return false;
+    told->then(sync->engine, tw_str(told->key), &told->answer, &next);
+    if (told->is_answered) return false;
+    pthread_mutex_lock(&sync->lock);
+    sync->requests[sync->count++] = *told;
+    pthread_mutex_unlock(&sync->lock);
+    return true;
+}
+
 static void later_step(struct twi_sync *sync) {
     uint64_t value;
     (void)!read(sync->fd, &value, sizeof value);
@@ -185,6 +214,7 @@ static void later_step(struct twi_sync *sync) {
         }
         pthread_mutex_unlock(&sync->lock);
         if (told.number == 0) return;
+        if (told.is_answered && later_goes_on(sync, &told)) continue;
         bool has_charged =
             told.answer.outcome == TWI_REQUEST_DONE &&
             (strcmp(told.answer.values[0].text, "OK") == 0 || strcmp(told.answer.values[0].text, "FIRST") == 0);

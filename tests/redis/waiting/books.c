@@ -179,13 +179,17 @@ static void take(struct slot *slot, struct test_prng *prng) {
     if (slot->step != CONFIRM) add_to(&book->has[account], -slot->n);
 }
 
+/* Until Redis answers, whatever becomes of its caller. */
+static bool goes_on(enum step step) {
+    return step == GIVE_BACK || step == RELEASE || step == LET_GO;
+}
+
 /* What gives back goes on by itself, unless it was not begun. Others are asked again until their outcome is known. */
 static void end(struct slot *slot) {
     tw_status status = slot->told.request.status;
-    bool goes_on = slot->step == GIVE_BACK || slot->step == RELEASE || slot->step == LET_GO;
-    if (status == TW_ERR_BUSY || (status == TW_ERR_TIMEOUT && !goes_on)) return;
-    if (status == TW_ERR_REDIS && !goes_on) return;
-    bool is_done = status == TW_OK || (goes_on && status == TW_ERR_TIMEOUT);
+    bool is_left = status == TW_ERR_TIMEOUT || status == TW_ERR_REDIS;
+    if (status == TW_ERR_BUSY || (is_left && !goes_on(slot->step))) return;
+    bool is_done = status == TW_OK || (status == TW_ERR_TIMEOUT && goes_on(slot->step));
     if (!is_done && !(slot->step == RELEASE && status == TW_ERR_LATE)) _exit(12);
     slot->is_ending = false;
 }
@@ -220,10 +224,11 @@ static void play(struct test_prng *prng, bool stops) {
             else
                 take(slot, prng);
         }
-        /* also calls whose answers wait */
-        if (slot->is_busy && !slot->is_ending && test_prng_chance(prng, 1, 40)) {
+        /* also calls whose answers wait; and what gives back, which goes on */
+        bool may_go = !slot->is_ending || goes_on(slot->step);
+        if (slot->is_busy && may_go && test_prng_chance(prng, 1, 40)) {
             if (tw_request_cancel(&slot->told.request) != TW_OK) _exit(13);
-            slot->is_busy = false;
+            slot->is_busy = slot->is_ending = false;
             add_to(&page->cancels, 1);
         }
         uint32_t waits = slot->is_ending && slot->step == LET_GO ? 30 : 3; /* slots are in use for some time */

@@ -146,7 +146,7 @@ LATER_TEST(reservations_answer_later) {
     assert_int_equal(later_count(), 1);
     assert_string_equal(later_arg(0, 0), "confirm");
     assert_int_equal(told.times, 2);
-    later_answer(0, "OK");
+    later_answer(0, "OK 1 0 -1");
     rig_turn(&rig);
     assert_int_equal(told.times, 3);
     assert_status(told.request.status, TW_OK);
