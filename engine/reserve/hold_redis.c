@@ -102,7 +102,7 @@ static bool is_begun(const struct giving *giving) {
     return outcome == TWI_REQUEST_DONE || outcome == TWI_REQUEST_UNKNOWN;
 }
 
-/* Without a reply the release goes on. If it was never begun, the hold is as before, so it can be released again. */
+/* Without a reply the release is repeated. If it was never begun, the hold stays, so it can be released again. */
 static tw_status conclude_give(const struct giving *giving) {
     tw_engine *engine = giving->operation.engine;
     bool stays = !is_begun(giving) && !twi_load_acquire(&engine->life.stopped); /* or it ends with the engine */

@@ -109,7 +109,7 @@ static bool is_away(struct twi_dispatcher *dispatcher) {
 
 /* Calls that give back and that Redis does not answer leave the other lanes to the others. */
 static bool has_too_many_giving(struct twi_dispatcher *dispatcher) {
-    return twi_load_relaxed(&dispatcher->giving) >= (dispatcher->lanes.most + 1) / 2;
+    return twi_load_relaxed(&dispatcher->lanes.giving) >= (dispatcher->lanes.most + 1) / 2;
 }
 
 uint64_t twi_dispatcher_ask(struct twi_dispatcher *dispatcher, const struct twi_request *request,
@@ -319,8 +319,8 @@ static void put(struct twi_dispatcher *dispatcher, struct twi_link *link, struct
                               : is_left || lane->tries.perhaps ? TWI_CALL_RETRY
                                                                : TWI_CALL_ASK;
     size_t before = link->out.size;
-    bool is_again = verb == TWI_CALL_RETRY && lane->tries.perhaps &&
-                    !lane->tries.whole;                 /* not because the script's text is missing */
+    /* not because the script's text is missing */
+    bool is_again = verb == TWI_CALL_RETRY && lane->tries.perhaps && !lane->tries.whole;
     lane->tries.whole = lane->tries.whole && !*loading; /* one text for each link and script is enough */
     *loading = *loading || lane->tries.whole;
     twi_call_put(&link->out, &lane->text, verb, lane->tries.whole, lane->tries.asking);

@@ -39,7 +39,6 @@ struct twi_dispatcher {
     uint32_t moves_seen;     /* of `moves` */
     uint32_t unsettled;      /* lanes that are UNSETTLED or CANCELLING */
     int64_t unsettled_units; /* that their calls may have charged */
-    _Atomic uint32_t giving; /* those of them that give back. A caller reads it as a hint */
     int64_t rerouted_ms;     /* in a cluster: when calls at links that are down were routed last */
     struct twi_dispatcher_late late;
     struct {

@@ -120,6 +120,8 @@ struct twi_lanes {
     struct twi_lane **heap; /* callers' deadlines. The driver's */
     uint32_t heap_count;
     _Atomic uint32_t taken; /* lanes that are not free */
+    /* those of them whose call gives back and has no caller any more. The driver's; a caller reads it as a hint */
+    _Atomic uint32_t giving;
 };
 
 void twi_lanes_begin(struct twi_lanes *lanes, tw_engine *engine, uint32_t most);

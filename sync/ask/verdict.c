@@ -54,7 +54,7 @@ static bool is_repeated(const struct twi_lane *lane) {
     return lane->tries.numbered || lane->tries.repeats;
 }
 
-/* It is such a call, and its caller was told so, or has gone. */
+/* It is such a call, and its caller has that answer, or has gone. */
 static bool is_left(const struct twi_lane *lane) {
     return lane->state == TWI_LANE_CANCELLING || (lane->state == TWI_LANE_UNSETTLED && lane->tries.repeats);
 }
@@ -69,7 +69,7 @@ static void note_unsettled(struct twi_dispatcher *dispatcher, struct twi_lane *l
     if (was) return;
     dispatcher->unsettled++;
     dispatcher->unsettled_units += lane->tries.units;
-    if (lane->tries.repeats) (void)twi_add_relaxed(&dispatcher->giving, 1); /* a figure */
+    if (lane->tries.repeats) (void)twi_add_relaxed(&dispatcher->lanes.giving, 1); /* a figure */
     twi_check(dispatcher->unsettled <= dispatcher->lanes.most);
     TWI_ASK_COUNT(dispatcher, ask_unsettled, 1);
 }
@@ -81,7 +81,7 @@ static void settle(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
     if (was) dispatcher->unsettled--;
     if (was) dispatcher->unsettled_units -= lane->tries.units;
     if (was) TWI_ASK_COUNT(dispatcher, ask_unsettled, -1);
-    if (was && lane->tries.repeats) (void)twi_sub_relaxed(&dispatcher->giving, 1);
+    if (was && lane->tries.repeats) (void)twi_sub_relaxed(&dispatcher->lanes.giving, 1);
     if (lane->tries.unknown && is_repeated(lane)) TWI_ASK_COUNT(dispatcher, asks_settled, 1);
     twi_lanes_release(&dispatcher->lanes, lane);
 }
@@ -245,7 +245,7 @@ static bool takes_new_name(struct twi_dispatcher *dispatcher, struct twi_lane *l
     return true;
 }
 
-/* Where a call goes on. */
+/* A call that another one follows. */
 struct following {
     struct twi_dispatcher *dispatcher;
     struct twi_lane *lane;
