@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""nginx.py MODULE OUT [--seconds N] [--rounds N] [--connections N] [--instructions] [--redis] [--only "NAME;..."]
+"""nginx.py MODULE OUT [--seconds N] [--rounds N] [--connections N] [--redis] [--only "NAME;..."]
 -- the module for nginx beside no module, limit_req, limit_conn, a round trip to Redis by Lua for each request, and what
 HAProxy and Varnish have for this (`./dev bench nginx`). What is not installed is left out and named.
 
@@ -11,8 +11,7 @@ rounds, and the smallest and largest number of requests:
     p99         of wrk's latencies
     Redis       how busy Redis is: at 100 % no module could have asked it for more
     calls       system calls of the workers for one request, by strace, in a second of its own of the first round
---instructions: user instructions for one request in place of all that, by callgrind, with one process. A machine that is
-busy does not change them.
+Instructions of a request are counted by nginx_instructions.py (`./dev bench instructions`).
 --redis: strict limits beside what a Redis can do that is the bottleneck, in place of all that (nginx_redis.py).
 Always true: keys are 1,000 different ones, no limit is reached, and each answer is the same small page.
 """
@@ -212,42 +211,16 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def is_there(name: str, alone: bool) -> bool:
-    """Says so if not. Instructions are those of a process of nginx."""
+def is_there(name: str) -> bool:
+    """Says so if not."""
     missing = ""
     if name in PEERS:
-        missing = "" if shutil.which(PEERS[name][0]) and not alone else PEERS[name][0]
+        missing = "" if shutil.which(PEERS[name][0]) else PEERS[name][0]
     elif SERVERS[name][1] == ROUND_TRIP:
-        missing = "" if os.path.exists(MODULES + LUA_MODULES[1]) and not alone else "nginx's module for Lua"
-    if missing and not alone:
+        missing = "" if os.path.exists(MODULES + LUA_MODULES[1]) else "nginx's module for Lua"
+    if missing:
         print(f"without {name}: {missing} is not installed", file=sys.stderr)
     return not missing
-
-
-def instructions(name: str, redis: Redis) -> float:
-    """Of one request: the difference between many and few of them."""
-    found = []
-    for requests in (500, 2500):
-        server = Nginx(f"callgrind{requests}", "")
-        server.write(block(name, f"unix:{server.socket}", redis))
-        with open(server.home + "/nginx.conf", encoding="utf-8") as file:
-            text = file.read().replace("daemon off; worker_processes 2;", "daemon off; master_process off;")
-        with open(server.home + "/nginx.conf", "w", encoding="utf-8") as file:
-            file.write(text)
-        out = server.home + "/callgrind"
-        server.process = subprocess.Popen(["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", rig.NGINX, "-c",
-            server.home + "/nginx.conf"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=rig.die_with_parent)
-        wait_until("nginx listens", server.answers, 60)
-        client = server.client()
-        for number in range(requests):
-            if client.ask(f"/page?k={number % 100}").status != 200:
-                raise AssertionError(f"{name}: not 200")
-        client.close()
-        server.stop()
-        Nginx.all.remove(server)
-        with open(out, encoding="utf-8") as file:
-            found.append(int(re.search(r"^(?:summary|totals): (\d+)", file.read(), re.M).group(1)))
-    return (found[1] - found[0]) / 2000
 
 
 def main() -> None:
@@ -257,22 +230,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--connections", type=int, default=64)
-    parser.add_argument("--instructions", action="store_true")
     parser.add_argument("--redis", action="store_true")
     parser.add_argument("--only", metavar="NAME;...", default=";".join([*SERVERS, *PEERS]))
     options = parser.parse_args()
     Nginx.module = os.path.abspath(options.module)
-    names = [name for name in options.only.split(";") if is_there(name, options.instructions)]
+    names = [name for name in options.only.split(";") if is_there(name)]
     redis = Redis().start()
     redis.ask("CONFIG", "SET", "appendonly", "no")
     os.makedirs(options.out, exist_ok=True)
-    if options.instructions:
-        base = None
-        for name in names:
-            count = instructions(name, redis)
-            base = count if base is None else base
-            print(f"{name:16}{count:10.0f} instructions a request{count - base:+10.0f}", flush=True)
-        return
     script = os.path.join(rig.folder, "keys.lua")
     with open(script, "w", encoding="utf-8") as file:
         file.write(LUA)
