@@ -116,15 +116,17 @@ ngx_http_tallywheel_give_back(ngx_http_tallywheel_entry_t *entry)
 
 
 /* The verdict that is shown is the one with the fewest units left, or the one that denied. Returns NGX_OK if the entry
- * lets the request pass. */
+ * lets the request pass. A zone in shadow mode always does, also if it has no answer: units of others are not given back
+ * for it. */
 static ngx_int_t
 ngx_http_tallywheel_note(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_entry_t *entry, tw_status status,
     tw_verdict *verdict)
 {
     ngx_log_t   *log = ctx->request->connection->log;
-    ngx_uint_t   passes;
+    ngx_uint_t   passes, shadow;
 
-    passes = (status == TW_OK || (status < 0 && verdict->allowed));
+    shadow = entry->rule->zone->options.shadow;
+    passes = (status == TW_OK || shadow || (status < 0 && verdict->allowed));
 
     if (ctx->decider == NULL || !passes || verdict->allowed < ctx->verdict.allowed
         || verdict->remaining < ctx->verdict.remaining)
@@ -136,7 +138,7 @@ ngx_http_tallywheel_note(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_ent
         }
     }
 
-    if (entry->rule->zone->options.shadow && status >= 0) {
+    if (shadow && status >= 0) {
         ctx->shadow = 1;
         ctx->shadow_denied |= !verdict->allowed;
     }

@@ -377,6 +377,23 @@ def connections() -> None:
     end(server)
 
 
+def trial_without_answer() -> None:
+    """A zone in shadow mode that has no answer comes after two limits that have taken units. The library refuses its key:
+    its name in Redis would be "tw:t", and the library keeps such names for itself."""
+    server = serve("trial", f"""tallywheel_redis {redis.url} interval=20ms;
+tallywheel_zone first window=month; tallywheel_zone second window=month; tallywheel_zone watched window=forever redis_key=t%k shadow;
+log_format tw '$status $tallywheel_status'; access_log {rig.folder}/trial.log tw;
+server {{ LISTEN location / {{ tallywheel_limit first "t" 1000000; tallywheel_limit second "t" 1000000; tallywheel_limit watched "w:t" 5; }} }}""")
+    found = statuses(server, "/page", 4)
+    server.stop()
+    admitted = found.count(200)
+    same([redis.total("first:t:*"), redis.total("second:t:*")], [admitted] * 2, f"units in Redis after {found}")
+    same(found, [200] * 4, "nobody is denied in shadow mode")
+    same(rig.read(rig.folder + "/trial.log").splitlines(), ["200 error"] * 4)
+    same('tallywheel_zone "watched": TW_ERR_KEY' in server.errors(), True, "the log has the reason")
+    server.must_be_clean()
+
+
 one = Nginx("one", "")
 one.write(ONE.replace("LISTEN", f"listen unix:{one.socket};").replace("ACCESS", one.home + "/access.log"))
 one.start()
@@ -407,4 +424,5 @@ if shutil.which("redis-server"):
     run("example: shadow first", shadow)
     run("example: counting only", counts)
     run("example: connections in use", connections)
+    run("a zone in shadow mode that has no answer denies nobody, and no unit is lost", trial_without_answer)
 rig.tap.end(plans=True)
