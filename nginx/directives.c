@@ -307,48 +307,28 @@ ngx_http_tallywheel_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
 /* A text with variables, or a number. The word "off" is no limit, TW_UNBOUNDED. */
 static const char *
-ngx_http_tallywheel_compile(ngx_conf_t *cf, ngx_str_t *text, ngx_http_tallywheel_number_t *number)
+ngx_http_tallywheel_compile(ngx_conf_t *cf, ngx_str_t *source, ngx_http_tallywheel_number_t *number)
 {
-    ngx_http_compile_complex_value_t  ccv;
+    u_char  *end;
 
-    if (ngx_http_script_variables_count(text) == 0) {
-        return ngx_http_tallywheel_parse_number(text, &number->number) == NGX_OK ? NULL : "not a number";
-    }
+    if (ngx_http_script_variables_count(source) == 0) {
+        end = ngx_pnalloc(cf->pool, NGX_INT64_LEN);
 
-    number->text = ngx_palloc(cf->pool, sizeof(ngx_http_complex_value_t));
-    ngx_memzero(&ccv, sizeof(ngx_http_compile_complex_value_t));
-    ccv.cf = cf;
-    ccv.value = text;
-    ccv.complex_value = number->text;
-
-    return (number->text && ngx_http_compile_complex_value(&ccv) == NGX_OK) ? NULL : "not a value";
-}
-
-
-/* The index of the variable if the text is only one, "$name". Its value needs no copy. Otherwise a negative number. */
-static ngx_int_t
-ngx_http_tallywheel_only_variable(ngx_conf_t *cf, ngx_str_t *text)
-{
-    size_t     i;
-    u_char     c;
-    ngx_str_t  name;
-
-    name.data = text->data + 1;
-    name.len = text->len - 1;
-
-    if (text->len < 2 || text->data[0] != '$' || (name.data[0] >= '0' && name.data[0] <= '9')) {
-        return NGX_DECLINED;
-    }
-
-    for (i = 0; i < name.len; i++) {
-        c = name.data[i];
-
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_')) {
-            return NGX_DECLINED;
+        if (end == NULL || ngx_http_tallywheel_parse_number(source, &number->number) != NGX_OK) {
+            return "not a number";
         }
+
+        end += NGX_INT64_LEN;
+        number->shown.data = ngx_http_tallywheel_write_number(end, number->number);
+        number->shown.len = (size_t) (end - number->shown.data);
+
+        return NULL;
     }
 
-    return ngx_http_get_variable_index(cf, &name);
+    number->text = ngx_palloc(cf->pool, sizeof(ngx_http_tallywheel_text_t));
+
+    return (number->text && ngx_http_tallywheel_compile_text(cf, source, number->text) == NGX_OK)
+           ? NULL : "not a value";
 }
 
 
@@ -436,12 +416,11 @@ ngx_http_tallywheel_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_tallywheel_loc_conf_t  *lcf = conf;
 
-    ngx_str_t                         *argument, off = ngx_string("off");
-    const char                        *expected;
-    ngx_uint_t                         i, first;
-    ngx_http_tallywheel_rule_t        *rule, **slot, **all;
-    ngx_http_tallywheel_main_conf_t   *mcf;
-    ngx_http_compile_complex_value_t   ccv;
+    ngx_str_t                        *argument, off = ngx_string("off");
+    const char                       *expected;
+    ngx_uint_t                        i, first;
+    ngx_http_tallywheel_rule_t       *rule, **slot, **all;
+    ngx_http_tallywheel_main_conf_t  *mcf;
 
     argument = cf->args->elts;
     mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_tallywheel_module);
@@ -479,16 +458,10 @@ ngx_http_tallywheel_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         mcf->is_limited = 1;
     }
 
-    ngx_memzero(&ccv, sizeof(ngx_http_compile_complex_value_t));
-    ccv.cf = cf;
-    ccv.value = &argument[2];
-    ccv.complex_value = &rule->key;
-
-    if (ngx_http_compile_complex_value(&ccv) != NGX_OK) {
+    if (ngx_http_tallywheel_compile_text(cf, &argument[2], &rule->key) != NGX_OK) {
         return NGX_CONF_ERROR;
     }
 
-    rule->variable = ngx_http_tallywheel_only_variable(cf, &argument[2]);
     first = 3;
 
     if (rule->kind != NGX_HTTP_TALLYWHEEL_COUNT) {

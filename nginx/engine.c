@@ -326,6 +326,8 @@ ngx_http_tallywheel_add_zones(ngx_http_tallywheel_engine_t *e, ngx_http_tallywhe
             family->options.name = ngx_http_tallywheel_copy(e->pool, zone[i]->options.name);
             family->options.redis_key = ngx_http_tallywheel_copy(e->pool, zone[i]->options.redis_key);
             family->family = NULL;
+            family->start_ms = 0;
+            family->known_until = 0;
             zone[i]->engine = e;
             zone[i]->family = family;
         }

@@ -24,6 +24,8 @@ typedef struct {
 typedef struct {
     tw_family_options              options;
     tw_family                     *family;
+    int64_t                        start_ms;     /* of the window that this worker has seen last */
+    ngx_msec_t                     known_until;  /* ngx_current_msec; so long that window is open */
 } ngx_http_tallywheel_family_t;
 
 /* tallywheel_zone */
@@ -57,10 +59,25 @@ typedef enum {
     NGX_HTTP_TALLYWHEEL_KINDS
 } ngx_http_tallywheel_kind_e;
 
+/* A literal, and the variable behind it. */
+typedef struct {
+    ngx_str_t                      literal;
+    ngx_int_t                      variable; /* its index, or negative */
+} ngx_http_tallywheel_part_t;
+
+/* A text with variables. */
+typedef struct {
+    ngx_int_t                      variable; /* the text is only this one, by its index; otherwise negative */
+    ngx_uint_t                     count;    /* 0: only nginx can evaluate it */
+    ngx_http_tallywheel_part_t    *parts;
+    ngx_http_complex_value_t       value;
+} ngx_http_tallywheel_text_t;
+
 /* A number that is known when the configuration is read, or a text with variables. */
 typedef struct {
-    ngx_http_complex_value_t      *text;
+    ngx_http_tallywheel_text_t    *text;
     int64_t                        number;
+    ngx_str_t                      shown;    /* the number's digits, without a text */
 } ngx_http_tallywheel_number_t;
 
 /* tallywheel_limit, tallywheel_hold or tallywheel_count */
@@ -69,8 +86,8 @@ typedef struct {
     ngx_http_tallywheel_place_t    place;
     ngx_str_t                      zone_name;
     ngx_http_tallywheel_zone_t    *zone;
-    ngx_http_complex_value_t       key;
-    ngx_int_t                      variable; /* the key is only this variable, by its index; otherwise negative */
+    ngx_http_tallywheel_family_t  *home;     /* of the zone */
+    ngx_http_tallywheel_text_t     key;
     ngx_http_tallywheel_number_t   limit;
     ngx_http_tallywheel_number_t   n;
     ngx_uint_t                     status;
@@ -101,12 +118,14 @@ typedef struct {
     ngx_uint_t                     log_level;
 
     /* Computed once from the rules above. */
-    ngx_http_tallywheel_rule_t   **deciders; /* limits, then slots */
+    ngx_http_tallywheel_rule_t   **deciders; /* those that join, others that are decided at once, those that wait */
     ngx_uint_t                     most;     /* how many */
+    size_t                         size;     /* of the memory for a decision */
     ngx_uint_t                     waits;    /* one of them waits */
     ngx_uint_t                     parks;    /* one of them may let the request wait for its answer */
     ngx_uint_t                     refunds;  /* one of them has refund= */
-    ngx_uint_t                     is_alone; /* it is only one, without shadow mode, and no request waits for it */
+    ngx_uint_t                     returns;  /* units or a slot may have to be given back */
+    ngx_uint_t                     is_simple; /* it is one, of numbers, without Redis's answer and refund= */
 } ngx_http_tallywheel_loc_conf_t;
 
 struct ngx_http_tallywheel_engine_s {
@@ -126,16 +145,12 @@ struct ngx_http_tallywheel_engine_s {
     ngx_event_t                    turn;
 };
 
-/* A rule of the location, with the values of this request. */
+/* A rule of the location. Its values for this request are in the claim of the same number. */
 typedef struct {
     ngx_http_tallywheel_rule_t      *rule;
-    tw_family                       *family;
-    tw_key                           key;
-    int64_t                          limit;
-    int64_t                          n;
     int64_t                          start_ms;   /* of the window that the units are from */
-    unsigned                         taken:1;
-    unsigned                         fixed:1;    /* start_ms is known */
+    unsigned                         taken:1;    /* units or a slot, and they may have to be given back */
+    unsigned                         exact:1;    /* start_ms is certain; otherwise the window may be a later one */
 } ngx_http_tallywheel_entry_t;
 
 /* Of a request that may wait. */
@@ -147,8 +162,10 @@ typedef struct {
 typedef struct {
     ngx_http_request_t              *request;
     ngx_http_tallywheel_loc_conf_t  *conf;
-    ngx_http_tallywheel_entry_t     *entries;
+    tw_claim                        *claims;
+    ngx_http_tallywheel_entry_t     *entries;    /* in the order of the claims */
     ngx_uint_t                       count;
+    ngx_uint_t                       joined;     /* so many of the first ones admit together, or not at all */
     ngx_uint_t                       next;       /* the entry that waits, or will be looked at next */
     ngx_http_tallywheel_wait_t      *wait;       /* NULL if the request cannot wait */
     ngx_http_tallywheel_rule_t      *decider;    /* whose verdict is shown; NULL if no rule had a key */
@@ -159,7 +176,8 @@ typedef struct {
     unsigned                         denied:1;
     unsigned                         shadow:1;   /* a zone in shadow mode has decided */
     unsigned                         shadow_denied:1;
-    tw_verdict                       verdict;    /* not zeroed at first */
+    tw_verdict                       verdict;    /* this and the cleanup are not zeroed at first */
+    ngx_pool_cleanup_t               cleanup;    /* if one of the rules waits */
 } ngx_http_tallywheel_ctx_t;
 
 
@@ -190,16 +208,33 @@ ngx_int_t ngx_http_tallywheel_init_module(ngx_cycle_t *cycle);
 ngx_int_t ngx_http_tallywheel_init_process(ngx_cycle_t *cycle);
 void ngx_http_tallywheel_exit_process(ngx_cycle_t *cycle);
 
+/* texts.c */
+ngx_int_t ngx_http_tallywheel_compile_text(ngx_conf_t *cf, ngx_str_t *source, ngx_http_tallywheel_text_t *text);
+ngx_int_t ngx_http_tallywheel_text(ngx_http_request_t *r, ngx_http_tallywheel_text_t *text, ngx_str_t *value);
+
 /* values.c */
 ngx_int_t ngx_http_tallywheel_parse_number(ngx_str_t *text, int64_t *number);
+u_char *ngx_http_tallywheel_write_number(u_char *end, int64_t value);
 ngx_int_t ngx_http_tallywheel_number(ngx_http_request_t *r, ngx_http_tallywheel_rule_t *rule,
     ngx_http_tallywheel_number_t *from, int64_t none, int64_t *number);
-ngx_int_t ngx_http_tallywheel_make_key(ngx_http_request_t *r, ngx_http_tallywheel_rule_t *rule, tw_key *key);
 ngx_int_t ngx_http_tallywheel_shorten_key(ngx_http_request_t *r, tw_key *key);
 ngx_int_t ngx_http_tallywheel_add_entries(ngx_http_tallywheel_ctx_t *ctx);
 
 /* request.c */
 ngx_int_t ngx_http_tallywheel_add_phases(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf);
+
+/* admit.c */
+ngx_int_t ngx_http_tallywheel_take(ngx_http_tallywheel_ctx_t *ctx);
+ngx_int_t ngx_http_tallywheel_take_one(ngx_http_tallywheel_ctx_t *ctx, ngx_uint_t i);
+void ngx_http_tallywheel_took(ngx_http_tallywheel_entry_t *entry, tw_status status, tw_verdict *verdict);
+ngx_int_t ngx_http_tallywheel_note(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_rule_t *rule, tw_status status,
+    tw_verdict *verdict);
+ngx_int_t ngx_http_tallywheel_deny(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_rule_t *rule);
+void ngx_http_tallywheel_give_back(ngx_http_tallywheel_ctx_t *ctx, ngx_uint_t i);
+
+/* wait.c */
+ngx_int_t ngx_http_tallywheel_next(ngx_http_tallywheel_ctx_t *ctx);
+void ngx_http_tallywheel_unpark(ngx_http_tallywheel_ctx_t *ctx);
 
 /* show.c */
 void ngx_http_tallywheel_add_filter(void);
@@ -209,42 +244,64 @@ ngx_int_t ngx_http_tallywheel_add_variables(ngx_conf_t *cf);
 ngx_int_t ngx_http_tallywheel_metrics_handler(ngx_http_request_t *r);
 
 
+/* The value of the variable with that index, or NULL. It is evaluated again if it cannot be cached. */
+static ngx_inline ngx_http_variable_value_t *
+ngx_http_tallywheel_find_variable(ngx_http_request_t *r, ngx_int_t index)
+{
+    ngx_http_variable_value_t  *value = &r->variables[index];
+
+    if (!value->valid && !value->not_found) {
+        value = ngx_http_get_indexed_variable(r, (ngx_uint_t) index);
+
+    } else if (value->no_cacheable) {
+        value = ngx_http_get_flushed_variable(r, (ngx_uint_t) index);
+    }
+
+    return (value == NULL || value->not_found) ? NULL : value;
+}
+
+
+/* Without a value the key is empty. */
 static ngx_inline ngx_int_t
 ngx_http_tallywheel_key(ngx_http_request_t *r, ngx_http_tallywheel_rule_t *rule, tw_key *key)
 {
+    ngx_str_t                   text;
     ngx_http_variable_value_t  *value;
 
-    if (rule->variable < 0) {
-        return ngx_http_tallywheel_make_key(r, rule, key);
-    }
+    if (rule->key.variable >= 0) {
+        value = ngx_http_tallywheel_find_variable(r, rule->key.variable);
+        *key = value ? tw_bytes(value->data, value->len) : tw_bytes(NULL, 0);
 
-    value = &r->variables[rule->variable];
-
-    if (!value->valid || value->no_cacheable) {
-        value = ngx_http_get_flushed_variable(r, (ngx_uint_t) rule->variable);
-
-        if (value == NULL || value->not_found) {
-            *key = tw_bytes(NULL, 0);
-            return NGX_OK;
+    } else {
+        if (ngx_http_tallywheel_text(r, &rule->key, &text) != NGX_OK) {
+            return NGX_ERROR;
         }
-    }
 
-    *key = tw_bytes(value->data, value->len);
+        *key = tw_bytes(text.data, text.len);
+    }
 
     return (key->size <= TW_KEY_SIZE_MAX) ? NGX_OK : ngx_http_tallywheel_shorten_key(r, key);
 }
 
 
-/* The decision on the request, or NULL if it came to no location with limits yet. A variable keeps it, because an
- * internal redirect clears the contexts of modules, but no variable. */
-static ngx_inline ngx_http_tallywheel_ctx_t *
-ngx_http_tallywheel_get_ctx(ngx_http_request_t *r)
+/* Where a main request keeps its decision. A variable keeps it, because an internal redirect clears the contexts of
+ * modules, but no variable. */
+static ngx_inline ngx_http_variable_value_t *
+ngx_http_tallywheel_kept(ngx_http_request_t *r)
 {
     ngx_http_tallywheel_main_conf_t  *mcf;
 
     mcf = ngx_http_get_module_main_conf(r, ngx_http_tallywheel_module);
 
-    return (ngx_http_tallywheel_ctx_t *) r->main->variables[mcf->variable].data;
+    return &r->variables[mcf->variable];
+}
+
+
+/* The decision on the request, or NULL if it came to no location with limits yet. */
+static ngx_inline ngx_http_tallywheel_ctx_t *
+ngx_http_tallywheel_get_ctx(ngx_http_request_t *r)
+{
+    return (ngx_http_tallywheel_ctx_t *) ngx_http_tallywheel_kept(r->main)->data;
 }
 
 

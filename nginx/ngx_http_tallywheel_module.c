@@ -193,7 +193,15 @@ ngx_http_tallywheel_init_main_conf(ngx_conf_t *cf, void *conf)
         rule[i]->is_text = (rule[i]->limit.text || rule[i]->n.text);
     }
 
-    return ngx_http_tallywheel_open(cf, mcf);
+    if (ngx_http_tallywheel_open(cf, mcf) != NGX_CONF_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    for (i = 0; i < mcf->rules.nelts; i++) {
+        rule[i]->home = rule[i]->zone->family;
+    }
+
+    return NGX_CONF_OK;
 }
 
 
@@ -214,15 +222,39 @@ ngx_http_tallywheel_create_loc_conf(ngx_conf_t *cf)
 }
 
 
-static ngx_int_t
-ngx_http_tallywheel_sum_up(ngx_conf_t *cf, ngx_http_tallywheel_loc_conf_t *conf)
+/* Rules in the order in which a request is decided: those that join, others that are decided at once, those that wait;
+ * limits before slots. */
+static void
+ngx_http_tallywheel_order(ngx_http_tallywheel_loc_conf_t *conf)
 {
-    ngx_uint_t                    i, kind;
+    ngx_uint_t                    i, kind, part;
     ngx_array_t                 **rules = conf->rules;
     ngx_http_tallywheel_rule_t   *rule;
 
+    conf->most = 0;
+
+    for (part = 0; part < 3; part++) {
+        for (kind = NGX_HTTP_TALLYWHEEL_LIMIT; kind <= NGX_HTTP_TALLYWHEEL_HOLD; kind++) {
+            for (i = 0; rules[kind] && i < rules[kind]->nelts; i++) {
+                rule = ((ngx_http_tallywheel_rule_t **) rules[kind]->elts)[i];
+
+                if (part == (rule->joins ? 0u : rule->waits ? 2u : 1u)) {
+                    conf->deciders[conf->most++] = rule;
+                }
+            }
+        }
+    }
+}
+
+
+static ngx_int_t
+ngx_http_tallywheel_sum_up(ngx_conf_t *cf, ngx_http_tallywheel_loc_conf_t *conf)
+{
+    ngx_uint_t                   i, kind;
+    ngx_http_tallywheel_rule_t  *rule;
+
     for (kind = NGX_HTTP_TALLYWHEEL_LIMIT; kind <= NGX_HTTP_TALLYWHEEL_HOLD; kind++) {
-        conf->most += rules[kind] ? rules[kind]->nelts : 0;
+        conf->most += conf->rules[kind] ? conf->rules[kind]->nelts : 0;
     }
 
     conf->deciders = ngx_palloc(cf->pool, conf->most * sizeof(ngx_http_tallywheel_rule_t *));
@@ -230,19 +262,26 @@ ngx_http_tallywheel_sum_up(ngx_conf_t *cf, ngx_http_tallywheel_loc_conf_t *conf)
         return NGX_ERROR;
     }
 
-    conf->most = 0;
+    ngx_http_tallywheel_order(conf);
 
-    for (kind = NGX_HTTP_TALLYWHEEL_LIMIT; kind <= NGX_HTTP_TALLYWHEEL_HOLD; kind++) {
-        for (i = 0; rules[kind] && i < rules[kind]->nelts; i++) {
-            rule = ((ngx_http_tallywheel_rule_t **) rules[kind]->elts)[i];
-            conf->deciders[conf->most++] = rule;
-            conf->waits |= rule->waits;
-            conf->parks |= rule->parks;
-            conf->refunds |= (rule->refund != NULL);
-        }
+    for (i = 0; i < conf->most; i++) {
+        rule = conf->deciders[i];
+        conf->waits |= rule->waits;
+        conf->parks |= rule->parks;
+        conf->refunds |= (rule->refund != NULL);
     }
 
-    conf->is_alone = (conf->most == 1 && !conf->parks && !conf->deciders[0]->zone->options.shadow);
+    conf->returns = (conf->waits || conf->refunds);
+
+    if (conf->most == 1) {
+        rule = conf->deciders[0];
+        conf->is_simple = (!rule->parks && !rule->zone->options.shadow && !conf->refunds && !rule->is_text
+                           && rule->limit.number != TW_UNBOUNDED);
+    }
+
+    conf->size = sizeof(ngx_http_tallywheel_ctx_t)
+                 + conf->most * (sizeof(tw_claim) + sizeof(ngx_http_tallywheel_entry_t))
+                 + (conf->parks ? sizeof(ngx_http_tallywheel_wait_t) : 0);
 
     return NGX_OK;
 }

@@ -10,43 +10,17 @@ static ngx_http_output_header_filter_pt  ngx_http_next_header_filter;
 static int64_t
 ngx_http_tallywheel_seconds(int64_t ms)
 {
-    return (ms < 0 || ms == TW_UNBOUNDED) ? -1 : ms / 1000 + (ms % 1000 > 0);
-}
-
-
-/* Writes the number, which is not negative, up to `end`, and returns where it begins. ngx_sprintf() takes five times as
- * long. */
-static u_char *
-ngx_http_tallywheel_write_number(u_char *end, int64_t value)
-{
-    uint64_t  rest = (uint64_t) value;
-
-    do {
-        *--end = (u_char) ('0' + rest % 10);
-        rest /= 10;
-    } while (rest);
-
-    return end;
+    return (ms < 0 || ms == TW_UNBOUNDED) ? -1 : (int64_t) (((uint64_t) ms + 999) / 1000);
 }
 
 
 static ngx_int_t
-ngx_http_tallywheel_add_header(ngx_http_request_t *r, const ngx_str_t *name, int64_t value)
+ngx_http_tallywheel_add_header(ngx_http_request_t *r, const ngx_str_t *name, u_char *value, u_char *end)
 {
-    u_char           *p;
     ngx_table_elt_t  *h;
 
-    if (value < 0) {
-        return NGX_OK;
-    }
-
     h = ngx_list_push(&r->headers_out.headers);
-    p = ngx_pnalloc(r->pool, NGX_INT64_LEN);
-    if (h == NULL || p == NULL) {
-        if (h) {
-            h->hash = 0;
-        }
-
+    if (h == NULL) {
         return NGX_ERROR;
     }
 
@@ -55,8 +29,65 @@ ngx_http_tallywheel_add_header(ngx_http_request_t *r, const ngx_str_t *name, int
     h->next = NULL;
 #endif
     h->key = *name;
-    h->value.data = ngx_http_tallywheel_write_number(p + NGX_INT64_LEN, value);
-    h->value.len = (size_t) (p + NGX_INT64_LEN - h->value.data);
+    h->value.data = value;
+    h->value.len = (size_t) (end - value);
+
+    return NGX_OK;
+}
+
+
+/* Without a value, which is then -1, there is no header. The value is written up to *end, which becomes where it
+ * begins. */
+static ngx_int_t
+ngx_http_tallywheel_add_number(ngx_http_request_t *r, const ngx_str_t *name, int64_t value, u_char **end)
+{
+    u_char  *behind = *end;
+
+    if (value < 0) {
+        return NGX_OK;
+    }
+
+    *end = ngx_http_tallywheel_write_number(behind, value);
+
+    return ngx_http_tallywheel_add_header(r, name, *end, behind);
+}
+
+
+static ngx_int_t
+ngx_http_tallywheel_add_headers(ngx_http_request_t *r, ngx_http_tallywheel_ctx_t *ctx)
+{
+    u_char      *end;
+    ngx_int_t    rc;
+    ngx_str_t   *known = &ctx->decider->limit.shown;
+    tw_verdict  *verdict = &ctx->verdict;
+
+    static const ngx_str_t  limit = ngx_string("RateLimit-Limit");
+    static const ngx_str_t  remaining = ngx_string("RateLimit-Remaining");
+    static const ngx_str_t  reset = ngx_string("RateLimit-Reset");
+    static const ngx_str_t  retry = ngx_string("Retry-After");
+
+    end = ngx_pnalloc(r->pool, 4 * NGX_INT64_LEN);
+    if (end == NULL) {
+        return NGX_ERROR;
+    }
+
+    end += 4 * NGX_INT64_LEN;
+
+    if (known->len && verdict->limit == ctx->decider->limit.number) {
+        rc = ngx_http_tallywheel_add_header(r, &limit, known->data, known->data + known->len);
+    } else {
+        rc = ngx_http_tallywheel_add_number(r, &limit, verdict->limit, &end);
+    }
+
+    if (rc != NGX_OK
+        || ngx_http_tallywheel_add_number(r, &remaining, ngx_max(verdict->remaining, 0), &end) != NGX_OK
+        || ngx_http_tallywheel_add_number(r, &reset,
+               ngx_http_tallywheel_seconds(verdict->reset_after_ms), &end) != NGX_OK
+        || (ctx->denied && ngx_http_tallywheel_add_number(r, &retry,
+               ngx_http_tallywheel_seconds(verdict->retry_after_ms), &end) != NGX_OK))
+    {
+        return NGX_ERROR;
+    }
 
     return NGX_OK;
 }
@@ -65,29 +96,13 @@ ngx_http_tallywheel_add_header(ngx_http_request_t *r, const ngx_str_t *name, int
 static ngx_int_t
 ngx_http_tallywheel_header_filter(ngx_http_request_t *r)
 {
-    tw_verdict                 *verdict;
     ngx_http_tallywheel_ctx_t  *ctx;
-
-    static const ngx_str_t  limit = ngx_string("RateLimit-Limit");
-    static const ngx_str_t  remaining = ngx_string("RateLimit-Remaining");
-    static const ngx_str_t  reset = ngx_string("RateLimit-Reset");
-    static const ngx_str_t  retry = ngx_string("Retry-After");
 
     if (r == r->main) {
         ctx = ngx_http_tallywheel_get_ctx(r);
 
-        if (ctx && ctx->conf->headers && ctx->decider) {
-            verdict = &ctx->verdict;
-
-            if (ngx_http_tallywheel_add_header(r, &limit, verdict->limit) != NGX_OK
-                || ngx_http_tallywheel_add_header(r, &remaining, ngx_max(verdict->remaining, 0)) != NGX_OK
-                || ngx_http_tallywheel_add_header(r, &reset,
-                       ngx_http_tallywheel_seconds(verdict->reset_after_ms)) != NGX_OK
-                || (ctx->denied && ngx_http_tallywheel_add_header(r, &retry,
-                       ngx_http_tallywheel_seconds(verdict->retry_after_ms)) != NGX_OK))
-            {
-                return NGX_ERROR;
-            }
+        if (ctx && ctx->conf->headers && ctx->decider && ngx_http_tallywheel_add_headers(r, ctx) != NGX_OK) {
+            return NGX_ERROR;
         }
     }
 
@@ -175,6 +190,7 @@ ngx_http_tallywheel_show(ngx_http_tallywheel_ctx_t *ctx, uintptr_t variable, int
 static ngx_int_t
 ngx_http_tallywheel_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data)
 {
+    u_char                     *end;
     int64_t                     number;
     const char                 *text;
     ngx_http_tallywheel_ctx_t  *ctx;
@@ -193,12 +209,14 @@ ngx_http_tallywheel_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v
         v->len = ngx_strlen(text);
 
     } else if (number >= 0) {
-        v->data = ngx_pnalloc(r->pool, NGX_INT64_LEN);
-        if (v->data == NULL) {
+        end = ngx_pnalloc(r->pool, NGX_INT64_LEN);
+        if (end == NULL) {
             return NGX_ERROR;
         }
 
-        v->len = ngx_sprintf(v->data, "%L", number) - v->data;
+        end += NGX_INT64_LEN;
+        v->data = ngx_http_tallywheel_write_number(end, number);
+        v->len = (unsigned) (end - v->data);
 
     } else {
         return NGX_OK;

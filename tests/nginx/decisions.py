@@ -3,13 +3,15 @@
 
 Method: a real nginx of two workers, and where a limit is one over processes a real Redis. Each configuration of
 examples/nginx/ is used as it is: only addresses, paths and the Redis are replaced by the test's own.
-Covers: nginx/directives.c, nginx/engine.c, nginx/metrics.c, nginx/ngx_http_tallywheel.h,
-nginx/ngx_http_tallywheel_module.c, nginx/request.c, nginx/sentences.c, nginx/show.c, nginx/values.c, nginx/worker.c.
+Covers: nginx/admit.c, nginx/directives.c, nginx/engine.c, nginx/metrics.c, nginx/ngx_http_tallywheel.h,
+nginx/ngx_http_tallywheel_module.c, nginx/request.c, nginx/sentences.c, nginx/show.c, nginx/texts.c, nginx/values.c,
+nginx/wait.c, nginx/worker.c.
 """
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -42,6 +44,8 @@ tallywheel_zone month window=month; tallywheel_zone other window=month; tallywhe
 tallywheel_zone even window=1d shape=gcra burst=2; tallywheel_zone watched window=day shadow;
 log_format tw '$uri?$args $status $tallywheel_status $tallywheel_zone $tallywheel_limit $tallywheel_used $tallywheel_remaining $tallywheel_decided_by $tallywheel_shadow $tallywheel_cause';
 map $arg_n $amount { default 1; "~^([0-9]+)$" $1; "bad" "three"; }
+map "" $dash { default "-"; }
+map "" $limit { default 1000; }
 map $arg_max $most { default 3; "none" off; "one" 1; "bad" "many"; }
 server {
     LISTEN
@@ -63,6 +67,11 @@ server {
     location /parts { ssi on; default_type text/html; tallywheel_limit month "n$arg_key" 2; try_files /parts.html =404; }
     location /level { tallywheel_limit month "l$arg_key" 2; location /level/own { tallywheel_limit day "l$arg_key" 1; try_files /page =404; }
         location /level/same { try_files /page =404; } }
+    location = /text1 { tallywheel_limit month "o-$arg_key-$arg_none-$arg_n" 1000; tallywheel_headers ratelimit; try_files /page =404; }
+    location = /text2 { tallywheel_limit month o-${arg_key}-${arg_none}-${arg_n} 1000 n=1; tallywheel_headers ratelimit; try_files /page =404; }
+    location = /text3 { tallywheel_limit month "o$dash$arg_key$arg_none$dash$arg_none$dash$arg_none$arg_n$arg_none$arg_none" 1000; tallywheel_headers ratelimit; try_files /page =404; }
+    location ~ ^/text4/(.)$ { tallywheel_limit month "o-$1--$arg_n" 1000; tallywheel_headers ratelimit; try_files /page =404; }
+    location = /text5 { tallywheel_limit month "o-7--5" $limit; tallywheel_headers ratelimit; try_files /page =404; }
     location /counted { tallywheel_count seen "m$arg_key" n=$status; try_files /page =404; }
     location /seen { tallywheel_limit seen "m$arg_key" 1000; tallywheel_headers ratelimit; try_files /page =404; }
     location = /metrics { tallywheel_metrics; }
@@ -104,6 +113,15 @@ def keys() -> None:
     same(statuses(one, "/empty?key=" + other, 2), [200, 429])
 
 
+def texts() -> None:
+    """The same text in all ways to write it: each request finds the units of the others."""
+    asked = ["/text1?key=7&n=5", "/text2?key=7&n=5", "/text3?key=7&n=5", "/text4/7?n=5", "/text5"]
+    answers = [one.ask(path) for path in asked]
+    same([answer.status for answer in answers], [200] * 5)
+    same([answer.getheader("RateLimit-Remaining") for answer in answers], ["999", "998", "997", "996", "995"])
+    same({answer.getheader("RateLimit-Limit") for answer in answers}, {"1000"})
+
+
 def both() -> None:
     same(statuses(one, "/both?key=1", 3), [200, 200, 403])
     # the third request took nothing of the month: three of five are left, and the log shows it
@@ -137,6 +155,49 @@ def metric(name: str) -> float:
 def refunds() -> None:
     same(statuses(one, "/refund?key=1&file=/nothing", 9), [404] * 9)
     same(statuses(one, "/refund?key=1&file=/page", 3), [200, 200, 429])
+
+
+def refund_of_before() -> None:
+    """Two limits are taken in a window. The one whose window ends has more units left, so the verdict is that of the other
+    one. The request fails in the next window, in which another one has taken a unit: that one stays taken."""
+    shop = socket.socket(socket.AF_UNIX)
+    shop.bind(rig.folder + "/slow-shop")
+    os.chmod(rig.folder + "/slow-shop", 0o777)
+    shop.listen(8)
+    shop.settimeout(60)
+    server = serve("before", f"""tallywheel_zone short window=4s; tallywheel_zone long window=month;
+server {{ LISTEN
+    location = /slow {{ tallywheel_limit short "r" 1000 refund=502; tallywheel_limit long "r" 900 refund=502;
+        proxy_pass http://unix:{rig.folder}/slow-shop; }}
+    location = /page {{ tallywheel_limit short "r" 1000; tallywheel_headers ratelimit; }} }}""")
+
+    def left() -> str:
+        return server.ask("/page").getheader("RateLimit-Remaining")
+
+    def next_window() -> int:
+        """Waits until one has begun, and returns its number. Engine time may be 20 ms late."""
+        now = time.time() // 4
+        wait_until("the next window", lambda: time.time() // 4 > now and 0.1 < time.time() % 4 < 2)
+        return int(time.time() // 4)
+
+    def one_try() -> bool:
+        first = server.client()
+        next_window()
+        first.request("GET", "/slow")
+        call, _ = shop.accept()
+        window = next_window()
+        before = left()
+        call.close()
+        same(first.getresponse().status, 502)
+        first.close()
+        after = left()
+        is_one = time.time() // 4 == window  # otherwise the machine is slow
+        if is_one:
+            same((before, after), ("999", "998"), "what is left")
+        return is_one
+
+    wait_until("a window is long enough", one_try)
+    end(server)
 
 
 def trial() -> None:
@@ -401,8 +462,10 @@ run("a limit admits as many as it says, and headers show the rest", limited)
 run("a request may cost several units, by a variable", units)
 run("the limit may come from a variable, be off, or be no number, which is no limit and is logged", limit_by_variable)
 run("an empty key is not limited, and a key that is too long is one all the same", keys)
+run("a text with variables has the same value however it is written", texts)
 run("of several limits each request takes all or none", both)
 run("units return after the answers that refund= names", refunds)
+run("units do not return to a later window", refund_of_before)
 run("shadow mode denies nobody and shows who would be", trial)
 run("a bucket that empties evenly admits its burst", even)
 run("a request that was denied is not asked again on its way to the error page", inside)

@@ -4,7 +4,7 @@
 Method: real nginx of two workers each, and a real Redis that writes each change to its file. It is stopped, killed and
 started again. Clients count the answers themselves, and in the end Redis must have as many units as there were 200s. With TW_SCALE
 the program is longer.
-Covers: nginx/request.c, nginx/worker.c.
+Covers: nginx/admit.c, nginx/request.c, nginx/wait.c, nginx/worker.c.
 """
 import os
 import resource
