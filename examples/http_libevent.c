@@ -56,7 +56,7 @@ static void go_on(struct client *client) {
 static void on_visitor(evutil_socket_t fd, short what, void *context) {
     struct visitor *visitor = context;
     (void)fd, (void)what;
-    tw_tick(engine); /* the loop may have slept */
+    tw_tick(engine); /* the loop may have slept: the next calls read no clock. Without it they only take longer */
     if (visitor->client.is_parked)
         drop(&visitor->client);
     else

@@ -69,7 +69,7 @@ static void go_on(struct client *client) {
 
 static void on_visitor(uv_poll_t *poll, int status, int events) {
     struct visitor *visitor = poll->data;
-    tw_tick(engine); /* the loop may have slept */
+    tw_tick(engine); /* the loop may have slept: the next calls read no clock. Without it they only take longer */
     if (status < 0 || visitor->client.is_parked || events == UV_DISCONNECT)
         drop(&visitor->client);
     else
