@@ -16,6 +16,7 @@
 #include "engine/limit/limit_stats.h"
 #include "engine/limit/shadow.h"
 #include "engine/reserve/reserve_local.h"
+#include "engine/table/index.h"
 #include "engine/turn/closing.h"
 #include "engine/turn/idle_eviction.h"
 
@@ -272,12 +273,13 @@ static tw_status open_locked(tw_engine *engine, const tw_family_options *options
     return status;
 }
 
-/* A caller that announces many keys waits for their memory here, so that no later caller has to. */
+/* A caller that announces many keys waits for their memory here, so that no later caller has to. The first key of a
+ * window takes the memory for few keys, so a family that is never used takes none. */
 static void open_first_window(struct tw_family *family) {
     twi_check(family->entry.opened != 0);
     uint64_t expected = twi_load_relaxed(&family->policy.keys_expected);
     struct twi_thread *self = twi_thread_here();
-    if (expected == 0 || family->kind.from_first || family->kind.evicts_idle || self == NULL) return;
+    if (twi_index_is_one_leaf(expected) || family->kind.from_first || family->kind.evicts_idle || self == NULL) return;
     twi_section_enter(self);
     int64_t now_ms = twi_clock_read(&family->engine->clock);
     (void)twi_window_open(family, twi_calendar_span(&family->rule, now_ms), expected);

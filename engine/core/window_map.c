@@ -13,6 +13,7 @@
 
 #include "engine/base/push.h"
 #include "engine/core/agenda.h"
+#include "engine/table/index.h"
 #include "engine/table/record.h"
 
 #include <string.h>
@@ -250,6 +251,12 @@ static struct twi_generation *enter(struct tw_family *family, struct twi_generat
         }
         if (says) twi_marking_end(self, NULL);
     }
+}
+
+uint64_t twi_window_announced(const struct tw_family *family) {
+    uint64_t expected = twi_load_relaxed(&family->policy.keys_expected);
+    twi_check(!family->kind.evicts_idle);
+    return !family->kind.from_first && twi_index_is_one_leaf(expected) ? expected : 0;
 }
 
 struct opening {

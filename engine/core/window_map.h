@@ -30,6 +30,9 @@ TWI_INLINE struct twi_generation *twi_window_at(struct tw_family *family, int64_
     return generation;
 }
 
+/* How many keys of keys_expected the first key of a window announces, if the turn has not prepared that window: all, if
+ * their index is one leaf, otherwise none, so that no call waits for more memory than that. */
+uint64_t twi_window_announced(const struct tw_family *family);
 /* Does the same as twi_window_find(), but makes the generation if it does not exist. NULL means that there is no
  * memory. Lock-free. Call it inside a section. */
 struct twi_generation *twi_window_open(struct tw_family *family, struct twi_span span, uint64_t keys_expected);

@@ -106,7 +106,7 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
     if (family->kind.from_first && still_lives_before(call, place)) return TW_OK;
     TWI_RACE_POINT(window_not_opened);
-    place->generation = twi_window_open(family, span, 0);
+    place->generation = twi_window_open(family, span, call->at ? 0 : twi_window_announced(family));
     if (place->generation == NULL) return TW_ERR_FULL;
     /* the window has ended permanently, even if lateness has become longer */
     if (twi_generation_is_packed(place->generation)) return TWI_AGAIN;

@@ -224,6 +224,10 @@ static uint32_t forecast_leaf_log2(uint64_t keys_expected) {
     return log2;
 }
 
+bool twi_index_is_one_leaf(uint64_t keys_expected) {
+    return forecast_bits(keys_expected) == 0;
+}
+
 int64_t twi_index_bytes(uint64_t keys_expected) {
     uint32_t bits = forecast_bits(keys_expected);
     if (bits == 0) return INT64_C(8) << forecast_leaf_log2(keys_expected);

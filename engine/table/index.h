@@ -104,6 +104,8 @@ enum twi_index_growth twi_leaf_grow(struct twi_arena *arena, struct twi_generati
 uint64_t twi_index_leaf(struct twi_arena *arena, struct twi_generation *generation, uint32_t tag);
 /* Adds a published index piece to the generation's list. */
 void twi_piece_own(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry);
+/* Returns true if the index for `keys_expected` is one leaf, of at most 4 KiB. */
+bool twi_index_is_one_leaf(uint64_t keys_expected);
 /* Returns about how many bytes the index for `keys_expected` needs. */
 int64_t twi_index_bytes(uint64_t keys_expected);
 /* Makes the root of an index with room for `keys_expected`. Returns 0 if there is no memory. twi_index_fill() adds

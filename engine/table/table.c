@@ -9,7 +9,8 @@
 #include "engine/table/spill.h"
 #include "engine/table/stripe.h"
 
-/* If there is no memory for that many keys, the window begins small, like any other. */
+/* If there is no memory for that many keys, the window begins small, like any other. So does one whose first piece
+ * finds no free run that is long enough. */
 static uint64_t keys_with_room(const struct twi_arena *arena, struct twi_quota *quota, uint64_t keys_expected) {
     int64_t room = twi_piece_room(arena, quota);
     if (keys_expected > (uint64_t)room / TWI_LINE_BYTES) return 0;
@@ -28,6 +29,7 @@ static uint64_t make_index(struct twi_arena *arena, struct twi_generation *gener
         return root != 0 ? root : twi_index_begin(arena, generation, 0);
     }
     root = twi_index_begin(arena, generation, keys_expected);
+    if (root == 0) root = twi_index_begin(arena, generation, 0);
     return root != 0 && twi_index_fill(arena, generation, root, &next, &work) ? root : 0;
 }
 

@@ -333,7 +333,7 @@ TEST_WITH(a_previous_window_that_is_there_already_is_replaced, begin, end, NULL)
     start_again();
     tw_family_options options = rig_options("sliding", TW_WINDOW_ALIGNED, TW_HOUR);
     options.limit_shape = TW_SHAPE_SLIDING;
-    options.keys_expected = 100;
+    options.keys_expected = 1000;
     tw_family *family = rig_family_of(&rig, &options);
     rig_pass(&rig, TW_HOUR);
     load();

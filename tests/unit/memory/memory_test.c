@@ -230,6 +230,60 @@ TEST_WITH(keys_expected_that_cannot_be_held_are_refused_or_not_taken, NULL, stop
     assert_true(test_memory_bytes(rig.engine) > MIB);
 }
 
+/* Goal: a family that is opened takes no memory for a few expected keys. The first key takes it: in the first window, and
+ * in a window before which no key came.
+ * Method: a family that announces 65 keys beside one that announces none; a window that only one event time opens. */
+TEST_WITH(the_first_of_few_expected_keys_takes_their_memory, NULL, stop, NULL) {
+    start(4 * MIB);
+    tw_family_options options = rig_options("untold", TW_WINDOW_ALIGNED, TW_HOUR);
+    options.lateness_ms = 3 * TW_HOUR;
+    tw_family *untold = rig_family_of(&rig, &options);
+    options.name = "told";
+    options.keys_expected = 65;
+    tw_family *family = rig_family_of(&rig, &options);
+    turns(20);
+    assert_i64_equal(test_memory_bytes(rig.engine), 0);
+    for (int window = 0; window < 2; window++) {
+        int64_t before = test_memory_bytes(rig.engine), now_ms = rig_now(&rig);
+        assert_status(tw_add(untold, key_of(0, 8), 1, NULL), TW_OK);
+        int64_t between = test_memory_bytes(rig.engine);
+        assert_status(tw_add(family, key_of(0, 8), 1, NULL), TW_OK);
+        int64_t with_one = test_memory_bytes(rig.engine) - between;
+        assert_true(with_one >= between - before + 960); /* an index of 1,024 bytes in place of 64 */
+        assert_status(tw_add_at(family, key_of(0, 8), 1, now_ms - TW_HOUR, NULL), TW_OK);
+        assert_true(test_memory_bytes(rig.engine) - between - with_one <= between - before);
+        struct twi_generation *generation = twi_window_find(family, now_ms - now_ms % TW_HOUR);
+        uint64_t root = twi_load_relaxed(&generation->root);
+        for (uint64_t i = 1; i < 65; i++) assert_status(tw_add(family, key_of(i, 8), 1, NULL), TW_OK);
+        assert_int_equal(twi_load_relaxed(&generation->root), root);
+        assert_true(twi_load_relaxed(&generation->area.places[0]) >= 60);
+        rig_pass(&rig, 5 * TW_HOUR);
+    }
+}
+
+/* Goal: if memory is free in small pieces only, the first of few expected keys is counted, as any key.
+ * Method: every line of the arena is taken; then runs of a few lines are given back. */
+TEST_WITH(few_expected_keys_do_not_need_a_long_piece, NULL, stop, NULL) {
+    static uint32_t lines[65536];
+    start(4 * MIB);
+    tw_family_options options = rig_options("told", TW_WINDOW_ALIGNED, TW_HOUR);
+    options.keys_expected = 65;
+    options.on_full = TW_ON_FULL_REJECT;
+    tw_family *family = rig_family_of(&rig, &options);
+    uint32_t count = 0, kept = 0;
+    while ((lines[count] = twi_arena_take(&rig.engine->arena, 1)) != 0) count++;
+    for (uint32_t i = 0; i < count; i++) {
+        if (lines[i] % 16 < 8)
+            twi_arena_give(&rig.engine->arena, lines[i], 1);
+        else
+            lines[kept++] = lines[i];
+    }
+    assert_int_equal(twi_arena_take(&rig.engine->arena, 16), 0);
+    for (uint64_t i = 0; i < 30; i++) assert_status(tw_add(family, key_of(i, 8), 1, NULL), TW_OK);
+    for (uint32_t i = 0; i < kept; i++) twi_arena_give(&rig.engine->arena, lines[i], 1);
+    for (uint64_t i = 30; i < 65; i++) assert_status(tw_add(family, key_of(i, 8), 1, NULL), TW_OK);
+}
+
 static int told[32];
 static void note_event(void *ctx, int level, int event, const char *text) {
     (void)ctx, (void)level;
