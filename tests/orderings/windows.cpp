@@ -18,7 +18,7 @@
 //   engine/core/family.h:twi_family_takes_until 51f16a67c676
 //   engine/count/lookup.c:still_lives_before e1bc234bbb4d
 //   engine/count/lookup.c:still_current ab201d73d019
-//   engine/count/lookup.c:twi_place_make 34341d0f70af
+//   engine/count/lookup.c:twi_place_make 7a7696dcee9a
 //   engine/turn/closing_send.c:fill_heartbeat d9b9ebaa6c7a
 //   engine/turn/window_end.c:is_its_turn 9f29a7618e33
 //   engine/limit/gcra.c:close_before 9a8aadb2f7cf

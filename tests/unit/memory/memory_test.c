@@ -230,8 +230,8 @@ TEST_WITH(keys_expected_that_cannot_be_held_are_refused_or_not_taken, NULL, stop
     assert_true(test_memory_bytes(rig.engine) > MIB);
 }
 
-/* Goal: a family that is opened takes no memory for a few expected keys. The first key takes it: in the first window, and
- * in a window before which no key came.
+/* Goal: a family that is opened takes no memory for a few expected keys. The first key takes it: in the first window,
+ * and in a window before which no key came.
  * Method: a family that announces 65 keys beside one that announces none; a window that only one event time opens. */
 TEST_WITH(the_first_of_few_expected_keys_takes_their_memory, NULL, stop, NULL) {
     start(4 * MIB);
