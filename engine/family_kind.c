@@ -66,8 +66,7 @@ static const struct shapes shapes_by_aes = {.gcra = PACED(twi_hot_gcra_aes),
                                             .sliding = COUNTED(twi_hot_sliding_aes, twi_sliding_acquire, NULL)};
 #endif
 
-/* For families that the fast functions do not handle. Their keys have separate lives, their names have to be checked,
- * or every section has a fence. */
+/* For families that the fast functions do not handle. Their keys have separate lives, or every section has a fence. */
 #define SLOW(complete) \
     { twi_add_slow, NULL, twi_distinct_add_slow, COUNTED(complete, complete, NULL) }
 static const struct calls slow[COUNTINGS] = {
@@ -77,8 +76,7 @@ static const struct shapes slow_shapes = {.gcra = PACED(NULL),
 
 static bool is_slow(const struct tw_family *family) {
     const struct twi_family_kind *kind = &family->kind;
-    return kind->from_first || kind->evicts_idle || (kind->synced && family->template.guard_reserved) ||
-           !twi_section_may_be_short();
+    return kind->from_first || kind->evicts_idle || !twi_section_may_be_short();
 }
 
 static const struct calls *calls_of(const struct tw_family *family) {
@@ -154,6 +152,7 @@ void twi_family_kind_choose(struct tw_family *family, const tw_family_options *o
     kind->keeps_no_counts = kind->is_gcra || kind->is_distinct;
     kind->item_flags = item_flags[options->redis_shape];
     kind->has_fields = options->redis_shape == TW_REDIS_HASH;
+    kind->checks_keys = kind->has_fields || (kind->synced && family->template.guard_reserved);
     kind->shares = kind->synced && !kind->is_hard && options->kind == TW_KIND_COUNTER;
     kind->takes_holds = twi_hold_refusal(family, options) == NULL;
     choose_functions(family);

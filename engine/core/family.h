@@ -90,7 +90,8 @@ struct twi_family_kind {
     bool keeps_no_counts; /* one of these two is set, so calls that add to counts, or read them, are refused */
     bool is_strict;       /* TW_LIMIT_STRICT (strict.h) */
     uint16_t item_flags;  /* TWI_ITEM_HASH or TWI_ITEM_ZSET; 0 means strings, where a key is a name in Redis */
-    bool has_fields;      /* with TW_REDIS_HASH, keys are checked (twi_call_check_key()) */
+    bool has_fields;      /* with TW_REDIS_HASH, a key ends with a field */
+    bool checks_keys;     /* some keys of a valid size are refused, so each new key is checked (count/call.c) */
     bool takes_holds;     /* it is for tw_hold() (hold.c) */
 };
 

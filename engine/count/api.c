@@ -79,7 +79,7 @@ bool twi_add_new(const struct twi_insert *insert, int64_t *view) {
     tw_family *family = generation->family;
     struct twi_cell *cell;
     uint64_t before = 0; /* the word of a new cell, before its first delta */
-    if (twi_unlikely(family->kind.has_fields) && twi_call_check_key(family, insert->lookup.key) != TW_OK) return false;
+    if (twi_unlikely(family->kind.checks_keys) && twi_call_check_key(family, insert->lookup.key) != TW_OK) return false;
     enum twi_found found = twi_place_insert(insert, &cell);
     if (found != TWI_INSERTED &&
         (found != TWI_FOUND || twi_cell_add(cell, twi_cell_publish(cell), insert->first_delta, &before) != TWI_ADDED))

@@ -285,7 +285,7 @@ TWI_INLINE tw_status TWI_HOT_OWN(insert)(struct twi_insert insert, int64_t *view
     tw_family *family = generation->family;
     struct twi_cell *cell = NULL;
     TWI_RACE_POINT(absent_not_inserted);
-    if (twi_likely(!family->kind.has_fields) && twi_likely(!twi_generation_is_packed(generation)))
+    if (twi_likely(!family->kind.checks_keys) && twi_likely(!twi_generation_is_packed(generation)))
         cell = twi_insert_at_vacancy(&insert, TWI_HOT_SYNCED);
     if (twi_unlikely(cell == NULL))
         return TWI_HOT_OWN(insert_anywhere)(generation, insert.lookup.key, insert.first_delta, view, hash,

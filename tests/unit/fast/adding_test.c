@@ -18,7 +18,7 @@
  * owes to Redis is noted, and compared with the notes of the first way. Each seed is played with the fastest hash of
  * this processor and with the portable one, which have fast paths of their own. The script has new keys and known ones,
  * a full table, views wanted and not, deltas of every size, calls that are refused, sums at the end of the range,
- * totals of others, and windows that end.
+ * totals of others, and windows that end. Families that refuse some keys are played, too (call.c check_name()).
  * Covers: engine/fast/fast_aes.c, engine/fast/fast_portable.c, engine/fast/fast.h. */
 #include "tests/unit/hand_driver.h"
 
@@ -58,6 +58,13 @@ static const char *const names[WAYS] = {"fast",      "timed",    "long key", "hu
                                         "block key", "wide key", "unsized",  "inside",   "long in",    "group",
                                         "striped",   "slow",     "at",       "group at", "pin"};
 
+/* Which keys of a valid size the family refuses. */
+enum names_of {
+    ANY_KEY,
+    OF_FIELDS /* those without a field that is declared */,
+    OF_RESERVED /* names of the engine */
+};
+
 /* What was seen, in order. */
 struct notes {
     size_t count;
@@ -71,6 +78,7 @@ static struct rig rig;
 static struct notes first, notes;
 static enum way way;
 static twi_hash_fn *hash_now;
+static enum names_of names_of;
 static tw_family *family;
 static char texts[KEYS][160];
 static tw_pin *pins[KEYS];
@@ -84,6 +92,24 @@ static void note(const char *what, int64_t value) {
 
 static tw_key key_of(size_t i) {
     return i < KEYS ? tw_str(texts[i]) : tw_bytes(texts[0], 0); /* no key */
+}
+
+static bool is_refused(size_t i) {
+    return names_of == OF_FIELDS ? i % 8 == 5 : names_of == OF_RESERVED && i == 5;
+}
+
+/* The text of a key: `head` and its number, with a field or a beginning that is reserved. The size of a text is that of
+ * its way in any case: tiny keys have 1 to 3 bytes. */
+static void write_key(size_t i, const char *head) {
+    static const char *const undeclared[] = {"|x", "|", ""};
+    if (names_of == OF_FIELDS && is_refused(i))
+        snprintf(texts[i], sizeof texts[i], "%s%c%s", head, (char)('!' + i / 8), undeclared[i % 3]);
+    else if (names_of == OF_FIELDS)
+        snprintf(texts[i], sizeof texts[i], "%s%c|%c", head, (char)('!' + i / 4), "abcd"[i % 4]);
+    else if (names_of == OF_RESERVED && is_refused(i))
+        snprintf(texts[i], sizeof texts[i], "tw:%s", head);
+    else
+        snprintf(texts[i], sizeof texts[i], "%s%zu", head, i);
 }
 
 static tw_status add_inside(size_t i, int64_t delta, int64_t *view) {
@@ -101,13 +127,15 @@ static tw_status add(size_t i, int64_t delta, int64_t *view) {
     case AT: return tw_add_at(family, key_of(i), delta, rig_now(&rig), view);
     case INSIDE:
     case LONG_IN: return add_inside(i, delta, view);
-    case PIN: return i < KEYS ? tw_pin_add(pins[i], delta, view) : tw_add(family, key_of(i), delta, view);
+    case PIN:
+        return i < KEYS && pins[i] != NULL ? tw_pin_add(pins[i], delta, view) : tw_add(family, key_of(i), delta, view);
     default: return tw_add(family, key_of(i), delta, view);
     }
 }
 
 static bool find(size_t i, struct twi_place *place) {
     struct twi_call call;
+    if (is_refused(i)) return false;
     assert_status(twi_call_begin(&call, family, key_of(i)), TW_OK);
     assert_status(twi_call_now(&call), TW_OK);
     bool found = twi_place_find(&call, place);
@@ -169,6 +197,7 @@ static void play_burst(struct test_prng *prng) {
     hold_time(false);
     for (size_t i = 0; i < BURST; i++) {
         note("answer", each[i]);
+        if (is_refused(which[i]) && each[i] != TW_ERR_RANGE) assert_status(each[i], TW_ERR_KEY);
         if (sees && each[i] >= 0) note("view", views[i]);
     }
 }
@@ -229,6 +258,10 @@ static void note_all(void) {
     for (size_t i = 0; i < KEYS; i++) {
         tw_reading reading;
         int64_t view;
+        if (is_refused(i)) {
+            assert_status(tw_get(family, key_of(i), &view), TW_ERR_KEY);
+            continue;
+        }
         assert_status(tw_get(family, key_of(i), &view), TW_OK);
         assert_status(tw_read(family, key_of(i), &reading), TW_OK);
         const int64_t values[] = {reading.view, reading.local, reading.known ? reading.total : -1, reading.unsent};
@@ -250,7 +283,10 @@ static void note_all(void) {
 }
 
 static void open_pins(void) {
-    for (size_t i = 0; i < KEYS; i++) assert_status(tw_pin_open(family, key_of(i), &pins[i]), TW_OK);
+    for (size_t i = 0; i < KEYS; i++) {
+        pins[i] = NULL;
+        assert_status(tw_pin_open(family, key_of(i), &pins[i]), is_refused(i) ? TW_ERR_KEY : TW_OK);
+    }
 }
 
 /* And the unsent counts of it is sent. */
@@ -278,7 +314,13 @@ static void play(uint64_t seed, bool synced, uint32_t on_full) {
     is_long = is_long || way == LONG_IN;
     options.keys_expected = is_unsized ? 1 /* too few for an area */ : KEYS_MAX;
     options.on_full = on_full;
+    if (names_of == OF_FIELDS) {
+        options.redis_shape = TW_REDIS_HASH;
+        options.fields = "a,b,c,d";
+    }
+    if (names_of == OF_RESERVED) options.redis_key = "%k:%Y%m%d%H%M";
     family = rig_family_of(&rig, &options);
+    if (twi_section_may_be_short()) assert_true(family->kind.hot_add != twi_add_slow);
     const char *head = way == HUNDRED     ? "a key that is so long that its record has three lines of memory, "
                                             "and the third has its last bytes "
                        : is_long          ? "a key that is longer than 32 bytes "
@@ -286,7 +328,7 @@ static void play(uint64_t seed, bool synced, uint32_t on_full) {
                        : way == BLOCK_KEY ? "one block "
                        : way == WIDE_KEY  ? "up to 32 bytes: key "
                                           : "key ";
-    for (size_t i = 0; i < KEYS; i++) snprintf(texts[i], sizeof texts[i], "%s%zu", head, i);
+    for (size_t i = 0; i < KEYS; i++) write_key(i, head);
     if (way == PIN) open_pins();
     for (int burst = 0; burst < BURSTS; burst++) {
         if (burst == BURSTS / 3) {
@@ -328,9 +370,10 @@ static void compare(void) {
     assert_int_equal(notes.count, first.count);
 }
 
-static void play_every_way(bool synced, uint32_t on_full) {
+static void play_every_way(bool synced, enum names_of of, uint32_t on_full) {
     uint64_t fresh = test_scale(10), seeds[10000];
     size_t count = test_seeds("adding", fresh < 10000 ? fresh : 10000, seeds, 10000);
+    names_of = of;
     with_area = with_long = 0;
     for (size_t s = 0; s < count; s++) {
         test_seed_begins("adding", seeds[s]);
@@ -350,11 +393,20 @@ static void play_every_way(bool synced, uint32_t on_full) {
 }
 
 TEST(every_way_of_adding_gives_the_same_without_redis) {
-    play_every_way(false, TW_ON_FULL_OVERFLOW);
-    play_every_way(false, TW_ON_FULL_REJECT);
+    play_every_way(false, ANY_KEY, TW_ON_FULL_OVERFLOW);
+    play_every_way(false, ANY_KEY, TW_ON_FULL_REJECT);
 }
 
 TEST(every_way_of_adding_gives_the_same_with_redis) {
-    play_every_way(true, TW_ON_FULL_OVERFLOW);
-    play_every_way(true, TW_ON_FULL_REJECT);
+    play_every_way(true, ANY_KEY, TW_ON_FULL_OVERFLOW);
+    play_every_way(true, ANY_KEY, TW_ON_FULL_REJECT);
+}
+
+TEST(every_way_of_adding_refuses_keys_without_a_declared_field) {
+    play_every_way(false, OF_FIELDS, TW_ON_FULL_OVERFLOW);
+    play_every_way(true, OF_FIELDS, TW_ON_FULL_REJECT);
+}
+
+TEST(every_way_of_adding_refuses_names_of_the_engine) {
+    play_every_way(true, OF_RESERVED, TW_ON_FULL_OVERFLOW);
 }
