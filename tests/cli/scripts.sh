@@ -26,7 +26,7 @@ says() {
     grep -qF -- "$1" "$TW_ROOT/said"
 }
 
-echo 1..60
+echo 1..65
 
 # ---- models carry digests of what they copy
 
@@ -355,6 +355,60 @@ hardened 1 -O2 -no-pie -fno-stack-protector -U_FORTIFY_SOURCE -Wl,-z,norelro,-z,
     says 'no guard of the stack' && says 'no copy checks its room' && says '-D_FORTIFY_SOURCE=3 at 0 of 1 files' &&
     hardened 1 -O2 -fPIE -pie -fstack-protector-strong -D_FORTIFY_SOURCE=2 -Wl,-z,relro,-z,now && [ "$(cat "$TW_ROOT/said")" = "$TW_ROOT/log: -D_FORTIFY_SOURCE=3 at 0 of 1 files" ]
 ok $? 'each way that is missing is named'
+
+# ---- what a change must touch
+
+rm -rf "${TW_ROOT:?}"/*
+mkdir -p "$TW_ROOT/include" "$TW_ROOT/engine" "$TW_ROOT/docs" "$TW_ROOT/tests/orderings"
+cat >"$TW_ROOT/include/tallywheel.h" <<'END'
+/* tallywheel.h -- */
+#ifndef TALLYWHEEL_H
+
+struct tw_family_options {
+    const char *name;
+    uint32_t sub_windows; /* parts */
+    uint32_t kind;        /* what */
+    uint32_t on_full;     /* then */
+    uint32_t on_full_limit; /* and then */
+    uint32_t limit_mode;
+    uint32_t limit_shape;
+    int64_t idle_ms;
+    void (*on_closed)(void *ctx);
+};
+
+#define TW_STATS(X) \
+    X(late_adds, counter, "too late") \
+    X(clock_lag_ms_max, gauge, "late")
+#endif
+END
+cat >"$TW_ROOT/engine/a.c" <<'END'
+static int check_sub_windows(void) { return TW_SUB_WINDOWS_MAX; }
+static int mark(void) {
+    stats->late_adds++;
+    return options->kind + kind + family->kind.synced;
+}
+int full = on_full_limit;
+END
+echo 'int of = limit_mode + limit_shape + idle_ms + on_full + on_closed + lateness_ms;' >"$TW_ROOT/engine/b.c"
+echo 'Set sub-windows. See `tallywheel_late_adds_total`, tallywheel_clock_lag_max_seconds.' >"$TW_ROOT/docs/A.md"
+printf '//   engine/a.c:mark 123456789abc\n' >"$TW_ROOT/tests/orderings/m.cpp"
+
+run 0 where.py option sub_windows && says 'include/tallywheel.h:6: uint32_t sub_windows; /* parts */' &&
+    says 'engine/a.c:1: static int check_sub_windows' && says 'docs/A.md:1: Set sub-windows.' && [ "$(grep -c : "$TW_ROOT/said")" -eq 8 ]
+ok $? 'an option is found in each form of its name'
+says 'know other fields of tw_family_options, and not sub_windows:' && says 'engine/b.c: 5 others, such as idle_ms, limit_mode, limit_shape'
+ok $? 'and so is a source that knows its siblings alone'
+run 0 where.py option kind && says 'engine/a.c:4: ' && ! says 'engine/a.c:2' && run 0 where.py option on_full && says 'engine/b.c:1' &&
+    ! says 'engine/a.c' && run 0 where.py option on_closed && says 'tallywheel.h:13: void (*on_closed)(void *ctx);'
+ok $? 'a short name is found as a field alone, and one that begins another is not that one'
+run 0 where.py metric late_adds && says 'X(late_adds, counter' && says 'engine/a.c:3: stats->late_adds++;' && says 'docs/A.md:1' &&
+    says 'tests/orderings/m.cpp: has a digest of mark() of engine/a.c' && run 0 where.py metric tallywheel_clock_lag_max_seconds &&
+    says 'X(clock_lag_ms_max, gauge' && says 'docs/A.md:1'
+ok $? 'a figure is found as Prometheus calls it, too, and with the digests of its functions'
+run 2 where.py option sub_window && says 'no option sub_window in include/tallywheel.h; near to it: sub_windows' &&
+    run 2 where.py metric lateadds && says 'near to it: late_adds' && run 2 where.py option zzz && ! says near &&
+    run 2 where.py figure late_adds && says usage && run 2 where.py option && says usage
+ok $? 'a name that is unknown is an error with the nearest ones'
 
 # ---- the man pages say what the header says
 
