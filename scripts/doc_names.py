@@ -8,6 +8,8 @@ in backticks or not, and build/tests/FOLDER/NAME one that the meson.build there 
 named before it, and each label stands in one of the row's files.
 In FINDING.md each function stands right behind its file (`engine/count/api.c` `add_once()`, `twi_add_call()`): that very file defines
 it, be it C, Lua or Python. Only the calls of the public header may stand alone. Any other word behind a file stands in that file.
+In the drawings of ARCHITECTURE.md each file with its folder exists, a word with a _ in it stands somewhere in the code, and a word
+right behind a file stands in that file.
 In ARCHITECTURE.md the list of files is what the folders have, no more and no less (files.py).
 Always true: each line of output is one name that leads nowhere, or a file that is not listed; exit status 0 only if there is none."""
 import fnmatch
@@ -37,6 +39,8 @@ BUILT = re.compile(r"\bbuild/((?:tests|bench)(?:/\w+)?)/(\w+)")
 NAME = re.compile(r"^[A-Za-z_]\w*$")
 ANY_CALL = re.compile(r"^([A-Za-z_]\w*)\(\)$")
 NEXT_TO = re.compile(r"^,?\s+$")  # what may part a file from its functions
+DRAWING = re.compile(r"^```\n(.*?)^```", re.M | re.S)
+DRAWN = re.compile(rf"((?:\w+/)+\w+\.(?:{KINDS}))\b(?: +([A-Za-z]\w*_\w+)\b)?|\b([a-z]\w*_\w+)\b")
 LUA_OR_PYTHON = re.compile(r"^\s*(?:local\s+)?(?:function|def)\s+(\w+)\s*\(", re.M)
 LABELS = re.compile(r"^\| ([A-Z]{1,2}\d+(?:, [A-Z]{1,2}\d+)*) \|")
 
@@ -66,6 +70,10 @@ class Tree:
         found = [path for path in self.files if any(fnmatch.fnmatchcase(path, to) for to in (name, "*/" + name))]
         return [path for path in found if path.startswith(first)] or found
 
+    def text(self, path: str) -> str:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+
     def builds(self, folder: str, name: str) -> bool:
         suite, _, test = name.partition("_")
         if folder == "tests":  # made by the loop of tests/meson.build
@@ -78,8 +86,7 @@ class Tree:
 
     def defines(self, path: str, name: str) -> bool:
         if path.endswith((".lua", ".py")):
-            with open(path, encoding="utf-8") as file:
-                return name in LUA_OR_PYTHON.findall(file.read())
+            return name in LUA_OR_PYTHON.findall(self.text(path))
         return name in c_source.functions(path) or name in c_source.macros(path)
 
 
@@ -96,8 +103,7 @@ def check_labels(tree: Tree, line: str) -> list[str]:
             wrong.append(f"no function {ticked}() in {' '.join(here) or 'a file named before it'}")
     text = ""
     for path in paths:
-        with open(path, encoding="utf-8") as file:
-            text += file.read()
+        text += tree.text(path)
     for label in LABELS.match(line).group(1).split(", ") if paths else []:
         if not re.search(rf"\b{label}\b", text):
             wrong.append(f"label {label} stands in none of {' '.join(paths)}")
@@ -136,10 +142,26 @@ def check_pairs(tree: Tree, doc: str, text: str) -> list[str]:
         elif call and not tree.defines(path, call.group(1)):
             what = f"no function {name} in {path}"
         elif path and NAME.match(name):
-            with open(path, encoding="utf-8") as file:
-                what = "" if re.search(rf"\b{name}\b", file.read()) else f"no word {name} in {path}"
+            what = "" if re.search(rf"\b{name}\b", tree.text(path)) else f"no word {name} in {path}"
         if what:
             wrong.append(f"{doc}:{text.count(chr(10), 0, match.start()) + 1}: {what}")
+    return wrong
+
+
+def check_drawings(tree: Tree, doc: str, text: str) -> list[str]:
+    """ARCHITECTURE.md: files and what is drawn behind them."""
+    wrong = []
+    for drawing in DRAWING.finditer(text):
+        for match in DRAWN.finditer(drawing.group(1)):
+            path, behind, word = match.groups()
+            paths = tree.named(path) if path else []
+            what = f"no file {path}" if path and not paths else ""
+            if paths and behind and not any(re.search(rf"\b{behind}\b", tree.text(one)) for one in paths):
+                what = f"no word {behind} in {' '.join(paths)}"
+            if word and word not in tree.words:
+                what = f"no word {word} in the code"
+            if what:
+                wrong.append(f"{doc}:{text.count(chr(10), 0, drawing.start(1) + match.start()) + 1}: {what}")
     return wrong
 
 
@@ -164,6 +186,7 @@ def check(tree: Tree, doc: str) -> list[str]:
                 tests = [path for path in tree.named(text, "tests/redis/") if path.startswith("tests/")]
                 tests = tests if line[end : end + 2] == " `" else []
         wrong += [f"{doc}:{number}: {what}" for what in dict.fromkeys(found) if what]
+    wrong += check_drawings(tree, doc, text_all) if os.path.basename(doc) == "ARCHITECTURE.md" else []
     return wrong + (check_pairs(tree, doc, words) if os.path.basename(doc) == "FINDING.md" else [])
 
 

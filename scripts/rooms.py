@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """rooms.py [--figures] [BUILD] -- the rooms of engine/, sync/ and tools/: who may know whom, and how large things may be.
 
-A room is a folder. The meson.build of each tree lists its rooms from the bottom up. The files beside that list are the roof, above all
-rooms. extras/ has no rooms; it lies above engine/. The rules are checked by #include lines, and, with BUILD, by the symbols of the objects
+A room is a folder. The meson.build of each tree lists its rooms from the bottom up. The files beside that list are the top level,
+above all rooms. extras/ has no rooms; it lies above engine/. The rules are checked by #include lines, and, with BUILD, by the symbols of the objects
 there, which must be newer than their sources:
 - no file uses a file of a higher room, and no file of engine/ one of extras/; what the engine asks for by name is in DOORS;
 - no files use each other in a circle;
-- the boxes of sync/ and of tools/ (a room, or a file of the roof) are joined by no more arrows than ARROWS_MAX says;
+- the boxes of sync/ and of tools/ (a room, or a file of the top level) are joined by no more arrows than ARROWS_MAX says;
 - no struct has more than 25 direct fields (a named part counts as one); no function has more than 64 lines, without its comments; no file
   has more than 600 lines;
 - a comment that names a file of which there are several names its room, too, unless it means a neighbour in its own folder;
@@ -70,7 +70,7 @@ def is_above(other: str, file: str) -> bool:
 
 
 def box(file: str) -> str:
-    """A room, or a file of the roof."""
+    """A room, or a file of the top level."""
     tree, *folders, name = file.split("/")
     return folders[0] if folders else name
 

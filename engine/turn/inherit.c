@@ -4,8 +4,9 @@
  * Every counter keeps the invariant handed == acked + what is in flight. So `handed` is computed again from `acked` and
  * from the items that sync still has. An item that was collected and not sent becomes unsent by that.
  * recover.c makes the lists of what is marked again, because the process before may have ended while it changed them.
- * Always true: `acked` is not changed here, but for one item that was being settled. A counter with unsent units is
- * marked on the turn's own lists. */
+ * Always true: `acked` changes here in two cases only. One item may have been in the middle of being settled. And each
+ * distinct counter begins at 0 again, because its registers are sent whole (begin_cell()). A counter with unsent units
+ * is marked on the turn's own lists. */
 #include "engine/core/window_map.h"
 #include "engine/count/dirty.h"
 #include "engine/port/items.h"

@@ -6,7 +6,9 @@
  *   PAST        waits; the store is asked about the numbers   continues, from the first of these
  *               that it remembers
  *   GONE        waits                                         ends; an opening, if that store stays
- *   CLASH       uncertain, if it was perhaps applied          ends, new instance
+ *   CLASH       of a step: the ledger is behind it, so the    continues, behind the ledger's last number
+ *               numbers are replaced already
+ *               else uncertain, if it was perhaps applied     ends, new instance
  *   NOSCRIPT    waits                                         continues, with the script's text
  *   REFUSED     waits                                         continues after a back-off
  *   TURNED_AWAY waits                                         ends, slowly tried again

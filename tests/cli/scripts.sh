@@ -26,7 +26,7 @@ says() {
     grep -qF -- "$1" "$TW_ROOT/said"
 }
 
-echo 1..65
+echo 1..66
 
 # ---- models carry digests of what they copy
 
@@ -107,6 +107,12 @@ rm "$TW_ROOT/docs/A.md"
 run 1 doc_names.py && says 'missing (python3 scripts/files.py --renew): | `engine/` | `dirty.c`, `port.h` |' &&
     run 0 files.py --renew && run 0 doc_names.py
 ok $? 'a file that ARCHITECTURE.md does not list'
+cp "$TW_ROOT/docs/ARCHITECTURE.md" "$TW_ROOT/list"
+printf '%s\n' '```' ' engine/dirty.c mark ─▶ gone/a.c' ' redis/wire.c e_f_g_h' '    no_word' '```' >>"$TW_ROOT/docs/ARCHITECTURE.md"
+run 1 doc_names.py && says ': no file gone/a.c' && says ': no word e_f_g_h in tests/redis/wire.c' && says ': no word no_word' &&
+    [ "$(grep -c ARCHITECTURE "$TW_ROOT/said")" -eq 3 ]
+ok $? 'and what its drawings name that is nowhere, or in another file'
+mv "$TW_ROOT/list" "$TW_ROOT/docs/ARCHITECTURE.md"
 rm "$TW_ROOT/engine/port.h"
 run 1 files.py && says 'not in the folders' && run 0 files.py --renew && run 0 files.py && [ ! -s "$TW_ROOT/said" ]
 ok $? 'and one that it lists and is gone'
