@@ -56,8 +56,8 @@ def purpose(path: str) -> str:
 class PageList:
     """A list that a script writes into a page, between two comments that name the script."""
 
-    def __init__(self, page: str, name: str) -> None:
-        self.page, self.command = page, f"scripts/{name}.py --renew"
+    def __init__(self, page: str, name: str, script: str = "") -> None:
+        self.page, self.command = page, f"scripts/{script or name}.py --renew"
         self.begin, self.end = f"<!-- {name}: begin ({self.command}) -->", f"<!-- {name}: end -->"
 
     def differences(self, wanted: list[str], source: str) -> list[str]:

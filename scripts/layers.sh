@@ -156,6 +156,8 @@ python3 "$scripts"/mutants.py | must_be_empty "tests/sim/mutants/*.patch apply: 
 # ---- what is named exists
 python3 "$scripts"/doc_names.py | must_be_empty "what docs/*.md name exists, and ARCHITECTURE.md lists every file"
 
+python3 "$scripts"/option_tables.py | must_be_empty "the tables of docs/OPTIONS.md say what the header says of each option"
+
 # ---- plain words
 python3 "$scripts"/words.py | must_be_empty "pages and comments use words that are read once (scripts/words.py --figures)"
 python3 "$scripts"/covers.py | must_be_empty "docs/TESTING.md has the tests of each source file (scripts/covers.py --renew)"

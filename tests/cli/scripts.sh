@@ -26,7 +26,7 @@ says() {
     grep -qF -- "$1" "$TW_ROOT/said"
 }
 
-echo 1..66
+echo 1..69
 
 # ---- models carry digests of what they copy
 
@@ -435,6 +435,29 @@ ok $? 'a call with a comment of its own must be given a page'
 header 's/\btw_fd(/tw_socket(/'
 run 1 man_pages.py list && says 'page tw_turn: include/tallywheel.h has tw_fd 0 times'
 ok $? 'one that is gone may not stand on any'
+
+# ---- the tables of options say what the header says
+
+mkdir -p "$TW_ROOT/docs"
+header ''
+for of in tw_options tw_family_options; do
+    printf '<!-- %s: begin (scripts/option_tables.py --renew) -->\n<!-- %s: end -->\n' "$of" "$of"
+done >"$TW_ROOT/docs/OPTIONS.md"
+run 1 option_tables.py && says 'missing (python3 scripts/option_tables.py --renew): | `window_ms` | A multiple of 1000' &&
+    run 0 option_tables.py --renew && run 0 option_tables.py && [ ! -s "$TW_ROOT/said" ]
+ok $? 'a table without an option is named, and made'
+row() { # TEXT: a row of the page begins so
+    grep -qF -- "$1" "$TW_ROOT/docs/OPTIONS.md" && return
+    echo "# no row: $1"
+    return 1
+}
+row '| `on_full` | `TW_ON_FULL_OVERFLOW` (default): counts in one overflow counter and returns `TW_OVERFLOWED`. `TW_ON_FULL_REJECT`: ' &&
+    row '| `clock_now_ns`, `clock_ctx` | Clock, in nanoseconds.' && row '`"subject\|field"`' &&
+    ! grep -qE '^\| `(size|reserved)' "$TW_ROOT/docs/OPTIONS.md"
+ok $? 'with the values of an enum, one row for fields under one comment, and no end of a cell in a text'
+header 's/a multiple of 1000; default/a multiple of 100; default/'
+run 1 option_tables.py && says 'not in include/tallywheel.h' && says '| `window_ms` | A multiple of 1000;' && says 'A multiple of 100;'
+ok $? 'a row that the header has changed is named'
 
 # ---- a program that was built against the release can use this library
 
