@@ -351,7 +351,8 @@ def example(name: str) -> Nginx:
         text = file.read()
     server = Nginx(name, "")
     text = text.replace("listen 80;", f"listen unix:{server.socket};")
-    text = text.replace("redis://127.0.0.1", redis.url).replace("127.0.0.1:8080", f"unix:{server.home}/shop")
+    # Redis decides each request, also on a machine that is so busy that a reply takes seconds.
+    text = text.replace("redis://127.0.0.1", redis.url + " timeout=30s").replace("127.0.0.1:8080", f"unix:{server.home}/shop")
     text = text.replace("/var/log/nginx", server.home)
     for place in ("api", "files", "login"):
         os.makedirs(f"{server.home}/www/{place}", exist_ok=True)
