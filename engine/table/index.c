@@ -8,11 +8,17 @@
  *     threads have the same content.
  * If a leaf has not used all bits of the node above, it splits under a small node of two entries. This node is
  * temporary. Later the entries above are changed so that they name the new leaves directly. If a leaf has used all
- * these bits, it splits under a new node of 256 entries. */
+ * bits of the root, a root with twice as many entries replaces the root first. So a look-up reads one node, and the
+ * node is small enough to stay in the cache. The root is copied as it is. An entry may name a closed leaf in it, too.
+ * If there is no memory for a wider root, or if the root is large, the leaf splits under a new node of 256 entries, and
+ * the root stays as it is from then on (TWI_ROOT_STAYS): an entry of a wider root would need a part of that node.
+ * Always true: all entries of a root that may still be replaced name leaves. */
 #include "engine/table/index.h"
 
 #include "engine/base/push.h"
 #include "engine/table/record.h"
+
+#define KEYS_OF_ENTRY_MIN 128u /* of a root before it is replaced by a wider one; leaves are full with 408 keys */
 
 static _Atomic uint32_t *link_of(struct twi_arena *arena, uint64_t entry) {
     void *piece = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
@@ -52,17 +58,56 @@ struct copy {
     uint32_t split_bit; /* the depth of the tag bit that decides between the two leaves */
 };
 
+/* Replaces the root by one with twice as many entries, unless another thread has replaced it. Returns false if there is
+ * no memory. */
+static bool widen_root(struct twi_arena *arena, struct twi_generation *generation, uint64_t root) {
+    uint32_t bits = twi_node_bits(root) + 1;
+    uint64_t wide = twi_entry_of_node(bits, 0);
+    wide |= twi_piece_take(arena, generation, twi_entry_lines(wide));
+    if (TWI_ENTRY_LINE(wide) == 0) return false;
+    struct twi_node *from = twi_arena_at(arena, TWI_ENTRY_LINE(root));
+    struct twi_node *node = twi_arena_at(arena, TWI_ENTRY_LINE(wide));
+    node->log2 = (uint8_t)bits;
+    for (uint32_t i = 0; i < 1u << bits; i++)
+        twi_store_relaxed(&node->entries[i], twi_load_acquire(&from->entries[i / 2])); /* T7; published with T8 */
+    TWI_RACE_POINT(root_copied_not_published);
+    if (twi_cas_acqrel(&generation->root, &root, wide)) /* T8, pairs with T7 */
+        twi_piece_own(arena, generation, wide);
+    else
+        give_entry(arena, generation, wide);
+    return true;
+}
+
+/* Returns how many bits of the node above a leaf has not used. If these are none, and the node is the root, there is a
+ * wider root first. 0 means that the leaf must split under a node of its own. */
+static uint32_t room_above(struct twi_arena *arena, struct twi_generation *generation, const struct twi_leaf *leaf) {
+    for (;;) {
+        uint64_t root = twi_load_acquire(&generation->root); /* T7 */
+        if (!twi_entry_is_node(root)) return 0;
+        uint32_t bits = twi_node_bits(root);
+        if (leaf->depth < bits) return bits - leaf->depth;
+        bool stays = (root & TWI_ROOT_STAYS) != 0;
+        twi_check(stays || leaf->depth == bits);
+        if (stays) return leaf->depth == bits ? 0 : twi_leaf_room(leaf);
+        /* if tags agree in many bits, one full leaf is no reason for a large root */
+        bool is_full = twi_load_relaxed(&generation->keys) >> bits >= KEYS_OF_ENTRY_MIN;
+        if (is_full && bits < TWI_ROOT_LOG2_MAX && widen_root(arena, generation, root)) continue;
+        (void)twi_cas_acqrel(&generation->root, &root, root | TWI_ROOT_STAYS); /* T8 */
+    }
+}
+
 static bool take_copy(struct twi_arena *arena, struct twi_generation *generation, const struct twi_leaf *leaf,
                       struct copy *copy) {
-    uint32_t log2 = twi_leaf_log2(leaf), depth = leaf->depth, room = twi_leaf_room(leaf);
+    uint32_t log2 = twi_leaf_log2(leaf), depth = leaf->depth;
     *copy = (struct copy){.split_bit = depth};
     if (log2 < TWI_LEAF_LOG2_MAX) {
         uint32_t larger = log2 + TWI_LEAF_LOG2_STEP;
-        copy->leaves[0] =
-            twi_leaf_make(arena, generation, larger < TWI_LEAF_LOG2_MAX ? larger : TWI_LEAF_LOG2_MAX, depth, room);
+        copy->leaves[0] = twi_leaf_make(arena, generation, larger < TWI_LEAF_LOG2_MAX ? larger : TWI_LEAF_LOG2_MAX,
+                                        depth, twi_leaf_room(leaf));
         return copy->leaves[0] != 0;
     }
     if (depth + 1 >= TWI_TAG_BITS - TWI_NODE_LOG2) return false; /* a leaf this deep is full only by chance */
+    uint32_t room = room_above(arena, generation, leaf);
     uint32_t node_log2 = room != 0 ? 1 : TWI_NODE_LOG2;
     uint32_t room_below = room != 0 ? room - 1 : TWI_NODE_LOG2 - 1;
     copy->node = twi_entry_of_node(node_log2, 0);
@@ -165,18 +210,27 @@ enum twi_index_growth twi_leaf_grow(struct twi_arena *arena, struct twi_generati
     return TWI_INDEX_GREW;
 }
 
+/* Returns the entry to which a tag leads from a node, after at most `bits` bits of the tag. `depth` bits lead to the
+ * node. */
+static uint64_t entry_below(struct twi_arena *arena, uint64_t entry, uint32_t depth, uint32_t bits, uint32_t tag) {
+    while (twi_entry_is_node(entry) && depth < bits) {
+        uint32_t used = twi_node_bits(entry);
+        struct twi_node *node = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
+        twi_check(used <= bits - depth); /* a node of 256 entries is below a root that stays */
+        entry = twi_load_acquire(&node->entries[(uint32_t)(tag << depth) >> (TWI_TAG_BITS - used)]); /* T7 */
+        depth += used;
+    }
+    return entry;
+}
+
 /* Makes one step from a closed leaf to its copy, and repairs the word that still names the closed leaf. The word
- * then names a leaf if its prefix decides between the two halves. Otherwise it names the node. */
+ * then names a leaf if its prefix decides between the two halves. Otherwise it names the node. The small node may have
+ * been repaired itself, through a root that was replaced, and lead to a node further down. */
 static uint64_t step_over(struct twi_arena *arena, _Atomic uint64_t *where, uint32_t bits, uint64_t entry,
                           uint32_t tag) {
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
     uint64_t next = twi_load_acquire(&leaf->next); /* T7 */
-    uint64_t better = next;
-    if (twi_entry_is_node(next) && leaf->depth < bits) {
-        struct twi_node *node = twi_arena_at(arena, TWI_ENTRY_LINE(next));
-        better = twi_load_acquire(&node->entries[(uint32_t)(tag << leaf->depth) >> 31]);
-    }
-    uint64_t found = entry;
+    uint64_t better = entry_below(arena, next, leaf->depth, bits, tag), found = entry;
     if (better != TWI_NO_COPY) (void)twi_cas_acqrel(where, &found, better); /* T8 */
     return better;
 }

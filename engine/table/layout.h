@@ -5,7 +5,7 @@
  *   entry | a node: 1 : 1 | .. : 25 | 64 - n : 6 | line : 32 |    a leaf: 0 : 26 | its lines - 1 : 6 | line : 32 |
  *   slot  | tag: upper half of the hash : 32 | line of the cell : 32 |    0: EMPTY, 1: CLOSED
  *   leaf  | next (an entry) | piece link : 32, used : 16, depth : 8, room and size : 8 | slot ... | 8 to 512 words
- *   node  | (free link)     | piece link : 32, size : 8                               | entry ... | 2, 256, ... words
+ *   node  | (free link)     | piece link : 32, size : 8                               | entry ... | 2 to 2^20 words
  *
  * This file has the types, and how to read one of them. table.h, index.h, record.h (records) and area.h (areas of
  * records) describe how these types change, and their invariants. */
@@ -24,6 +24,8 @@
  * a hash is shifted for its place in the node. `hash & entry` has the hash's line in the leaf, above its lower half. */
 #define TWI_ENTRY_NONE UINT64_C(0)
 #define TWI_NO_COPY (UINT64_C(1) << 62) /* SEALED; it replaces the entry of a copy */
+/* In the entry of the root: no wider root replaces it, because a leaf has a node of its own below it, or soon has. */
+#define TWI_ROOT_STAYS (UINT64_C(1) << 61)
 #define TWI_ENTRY_LINE(entry) ((uint32_t)(entry))
 
 TWI_INLINE uint64_t twi_entry_of_node(uint32_t log2, uint32_t line) {
@@ -39,6 +41,10 @@ TWI_INLINE bool twi_entry_is_node(uint64_t entry) {
 TWI_INLINE uint32_t twi_node_shift(uint64_t entry) {
     return (uint32_t)(entry >> 32) & 63;
 }
+/* Returns how many bits of a hash a node uses. */
+TWI_INLINE uint32_t twi_node_bits(uint64_t entry) {
+    return 64 - twi_node_shift(entry);
+}
 /* Returns the number of lines of a leaf. */
 TWI_INLINE uint32_t twi_leaf_lines(uint64_t entry) {
     return (uint32_t)(entry >> 32) + 1;
@@ -48,6 +54,7 @@ TWI_INLINE uint32_t twi_leaf_lines(uint64_t entry) {
 #define TWI_LEAF_LOG2_STEP 2u /* a leaf grows to four times its size */
 #define TWI_LEAF_LOG2_MAX 9u  /* 512 words are a page, with 510 slots */
 #define TWI_NODE_LOG2 8u
+#define TWI_ROOT_LOG2_MAX 16u /* the largest root that replaces another. A forecast makes roots of up to 20 bits */
 #define TWI_LEAF_HEAD_WORDS 2u
 #define TWI_TAG_BITS 32u
 
@@ -56,7 +63,8 @@ struct twi_leaf {
     _Atomic uint32_t piece_link; /* the next index piece of the generation, used to give the pieces back */
     _Atomic uint16_t used;       /* slots that are taken, which decides growth. It may be late */
     uint8_t depth;               /* how many tag bits led here; set before the leaf is shared, as is the next field */
-    uint8_t room_log2;           /* unused bits of the node above << 4 | log2 of the number of words */
+    /* bits of the node above that were unused when the leaf was made << 4 | log2 of the number of words */
+    uint8_t room_log2;
     _Atomic uint64_t slots[];
 };
 static_assert(sizeof(struct twi_leaf) == TWI_LEAF_HEAD_WORDS * 8, "a leaf of 8 words is one line");

@@ -1,9 +1,10 @@
 // table.cpp -- models of engine/table/table.*, index.c, area.* and of the freezing in cell.*: one generation.
 // A key is inserted with a record of an area or from chunks, published by its slot and PUBLISHED; leaves grow by closing,
-// copying and publishing, into a larger leaf or into two under a node; walkers visit records; the turn seals and freezes.
+// copying and publishing, into a larger leaf or into two under a node, before which a wider root may replace the root;
+// walkers visit records; the turn seals and freezes.
 // An area may also come later: the first insert begins it, each insert makes a chunk, and the others go on without.
 // Left out: memory that runs out, keys_max, keys of more than one line (or of another kind of record than the area's), spare records
-// (what loses a race stays unused), nodes of more than two entries, which place a key has in an area, the window around it.
+// (what loses a race stays unused), nodes of more than two entries below the root (which has at most four here), which place a key has in an area, the window around it.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/table/cell.h:twi_cell_count 7562a9d22fc5
 //   engine/table/cell.h:twi_cell_local 37154efab913
@@ -38,12 +39,15 @@
 //   engine/table/table.c:twi_table_walk cdbb734850b7
 //   engine/table/table.c:freeze_counter e09e1788b7ee
 //   engine/table/table.c:twi_table_seal e58cc008c888
-//   engine/table/index.c:take_copy c7a680d6ac6f
+//   engine/table/index.c:widen_root 64c7152ac036
+//   engine/table/index.c:room_above c0f9cd8e184b
+//   engine/table/index.c:take_copy 45db61024ce2
 //   engine/table/index.c:twi_leaf_close d6d24d7fd376
 //   engine/table/index.c:place_slot f972658471f2
 //   engine/table/index.c:fill_copy 543aeb37f0a9
 //   engine/table/index.c:twi_leaf_grow 10e26be5e456
-//   engine/table/index.c:step_over 5f73999c75ed
+//   engine/table/index.c:entry_below eb2203eeec24
+//   engine/table/index.c:step_over 8a367a659d26
 //   engine/table/index.c:twi_index_leaf e6f8eee6aaae
 #include "tests/orderings/model.hpp"
 
@@ -57,7 +61,7 @@ static unsigned entry(unsigned kind, unsigned number) {
     return kind << 8 | number;
 }
 static unsigned kind_of(unsigned entry) {
-    return entry >> 8;
+    return entry >> 8 & 0xf;
 }
 static unsigned number_of(unsigned entry) {
     return entry & 0xff;
@@ -74,7 +78,8 @@ static unsigned tag_of(unsigned slot) {
     return slot >> 8;
 }
 
-enum { LEAVES = 10, NODES = 5, RECORDS = 16, SLOTS_MAX = 8, LINE = 2, AREA = 2, LAYING = 0x100 };
+enum { ROOT_BITS_MAX = 2, ROOT_STAYS = 0x1000 };
+enum { LEAVES = 10, NODES = 10, RECORDS = 16, SLOTS_MAX = 8, LINE = 2, AREA = 2, LAYING = 0x100 };
 
 // What a look-up has seen free: a slot of a leaf.
 struct vacancy {
@@ -97,7 +102,8 @@ struct table {
         rl::atomic<unsigned> slots[SLOTS_MAX];
     };
     struct node {
-        rl::atomic<unsigned> entries[2];
+        rl::var<unsigned> bits;
+        rl::atomic<unsigned> entries[1 << ROOT_BITS_MAX];
     };
     struct chunk {
         rl::var<unsigned> first, capacity, older;
@@ -150,6 +156,18 @@ struct table {
         return entry(ENTRY_LEAF, number);
     }
 
+    unsigned node_make(unsigned bits) {
+        unsigned number = twi_add_relaxed(&nodes_taken, 1u);
+        RL_ASSERT(number < NODES);
+        VAR(nodes[number].bits) = bits;
+        return entry(ENTRY_NODE, number);
+    }
+    // The entry of a node for a key, of which `used` bits led there; the lowest bit of a key is its first.
+    rl::atomic<unsigned> *entry_of(unsigned node, unsigned key, unsigned used) {
+        unsigned mask = (1u << VAR(nodes[number_of(node)].bits)) - 1;
+        return &nodes[number_of(node)].entries[key >> used & mask];
+    }
+
     // ---- finding: table.h
 
     // A line is two slots here. The words of a leaf's head are left out.
@@ -186,20 +204,27 @@ struct table {
         rl::atomic<unsigned> *at = &root;
         unsigned entry = twi_load_acquire(at, T7), used = 0;
         while (kind_of(entry) == ENTRY_NODE) {
-            at = &nodes[number_of(entry)].entries[(key >> used) & 1];
-            used++;
+            at = entry_of(entry, key, used);
+            used += VAR(nodes[number_of(entry)].bits);
             entry = twi_load_acquire(at, T7);
         }
         *where = at;
         *bits = used;
         return entry;
     }
+    unsigned entry_below(unsigned entry, unsigned depth, unsigned bits, unsigned key) {
+        while (kind_of(entry) == ENTRY_NODE && depth < bits) {
+            unsigned used = VAR(nodes[number_of(entry)].bits);
+            RL_ASSERT(used <= bits - depth);
+            entry = twi_load_acquire(entry_of(entry, key, depth), T7);
+            depth += used;
+        }
+        return entry;
+    }
     unsigned step_over(rl::atomic<unsigned> *where, unsigned bits, unsigned entry, unsigned key) {
         leaf *leaf = &leaves[number_of(entry)];
-        unsigned next = twi_load_acquire(&leaf->next, T7), better = next;
-        if (kind_of(next) == ENTRY_NODE && VAR(leaf->depth) < bits)
-            better = twi_load_acquire(&nodes[number_of(next)].entries[(key >> VAR(leaf->depth)) & 1], T7);
-        unsigned found = entry;
+        unsigned next = twi_load_acquire(&leaf->next, T7);
+        unsigned better = entry_below(next, VAR(leaf->depth), bits, key), found = entry;
         if (kind_of(better) != ENTRY_SEALED) (void)twi_cas_acqrel(where, &found, better, T8);
         return better;
     }
@@ -326,18 +351,39 @@ struct table {
             if (++i == slots) i = 0;
         twi_store_relaxed(&leaf->slots[i], slot); // published with the leaf, T8
     }
+    bool widen_root(unsigned word) {
+        unsigned bits = VAR(nodes[number_of(word)].bits), wide = node_make(bits + 1);
+        for (unsigned i = 0; i < 2u << bits; i++)
+            twi_store_relaxed(&nodes[number_of(wide)].entries[i], twi_load_acquire(entry_of(word, i, 0), T7));
+        if (is_weak(T8, STEP)) // T8 step: a root that was copied earlier replaces what another thread has made of it
+            twi_store_release(&root, wide, NONE);
+        else
+            (void)twi_cas_acqrel(&root, &word, wide, T8);
+        return true;
+    }
+    unsigned room_above(leaf *leaf) {
+        for (;;) {
+            unsigned word = twi_load_acquire(&root, T7), depth = VAR(leaf->depth);
+            if (kind_of(word) != ENTRY_NODE) return 0;
+            unsigned bits = VAR(nodes[number_of(word)].bits);
+            if (depth < bits) return bits - depth;
+            RL_ASSERT((word & ROOT_STAYS) != 0 || depth == bits);
+            if ((word & ROOT_STAYS) != 0) return 0;
+            if (bits < ROOT_BITS_MAX && widen_root(word)) continue;
+            (void)twi_cas_acqrel(&root, &word, word | ROOT_STAYS, T8);
+        }
+    }
     bool leaf_grow(unsigned number) {
         leaf *leaf = &leaves[number];
         unsigned next = twi_load_acquire(&leaf->next, T7);
         if (next != 0) return kind_of(next) != ENTRY_SEALED;
         unsigned depth = VAR(leaf->depth), slots = VAR(leaf->slot_count), parts[2], published;
         if (splits) {
+            (void)room_above(leaf); // a node below has two entries here, whatever the room
             parts[0] = leaf_make(slots, depth + 1);
             parts[1] = leaf_make(slots, depth + 1);
-            unsigned above = twi_add_relaxed(&nodes_taken, 1u);
-            RL_ASSERT(above < NODES);
-            for (int i = 0; i < 2; i++) twi_store_relaxed(&nodes[above].entries[i], parts[i]);
-            published = entry(ENTRY_NODE, above);
+            published = node_make(1);
+            for (int i = 0; i < 2; i++) twi_store_relaxed(&nodes[number_of(published)].entries[i], parts[i]);
         } else {
             RL_ASSERT(slots < SLOTS_MAX);
             parts[0] = parts[1] = published = leaf_make(slots * 2, depth);

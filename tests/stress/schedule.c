@@ -817,6 +817,48 @@ TEST(a_thread_that_stalls_in_laying_out_an_area_delays_nobody) {
     check_stalled_layout(true);
 }
 
+/* Goal: a thread that stalls with the copy of a root in hand delays nobody. The others replace the root themselves, and
+ * split leaves below the new one; the late copy, which lacks all of that, replaces nothing. Method: a window that has
+ * many more keys than were expected; the thread stops the first time that the root is full. */
+struct filler {
+    struct errand errand;
+    tw_family *family;
+    uint32_t first;
+};
+#define FILLED 20000u
+static void fill(struct errand *errand) {
+    struct filler *filler = (struct filler *)errand;
+    (void)twi_thread_here();
+    for (uint32_t key = filler->first; key < filler->first + FILLED; key++)
+        if (tw_add(filler->family, fake_key(&key), 1, NULL) != TW_OK) abort();
+}
+TEST(a_thread_that_stalls_with_a_wider_root_in_hand_delays_nobody) {
+    struct rig rig;
+    rig_open(&rig, false);
+    tw_family_options options;
+    tw_family_options_init(&options);
+    options.name = "outgrown";
+    options.keys_expected = 1000;
+    tw_family *family;
+    assert_status(tw_family_open(rig.engine, &options, &family), TW_OK);
+    struct filler stopped = {.errand.stop_at = "root_copied_not_published", .family = family};
+    struct filler others = {.family = family, .first = FILLED};
+    errand_begin(&stopped.errand, fill);
+    struct twi_generation *generation = twi_window_at(family, twi_clock_now_ms(&rig.engine->clock), true);
+    uint64_t before = atomic_load(&generation->root);
+    fill(&others.errand);
+    assert_true(twi_node_bits(atomic_load(&generation->root)) >= twi_node_bits(before) + 3);
+    errand_end(&stopped.errand);
+    int64_t sum = 0, keys = 0;
+    assert_status(tw_each(family, TW_NOW, add_count, &sum), TW_OK);
+    assert_status(tw_each(family, TW_NOW, count_key_of, &keys), TW_OK);
+    assert_i64_equal(sum, 2 * FILLED);
+    assert_i64_equal(keys, 2 * FILLED);
+    assert_true(
+        twi_table_is_valid(&rig.engine->arena, generation, &rig.engine->hashing.secret, rig.engine->hashing.fn));
+    assert_status(tw_close(rig.engine, 0), TW_OK);
+}
+
 /* Goal: a record that lost a race was given a first delta. Who uses it next counts nothing of that. Method: adds lose
  * races, then calls of other kinds insert as many keys. */
 static void check_delta_of_lost_records(uint64_t keys_expected) {

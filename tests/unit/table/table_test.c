@@ -249,6 +249,110 @@ TEST(tags_that_agree_in_many_bits_split_deep) {
     }
 }
 
+/* Returns how many bits of the tag lead to the leaf of a key. */
+static uint32_t bits_to(struct table *table, uint32_t tag) {
+    _Atomic uint64_t *where;
+    uint32_t bits;
+    (void)twi_index_descend(&table->arena, &table->generation->root, tag, &where, &bits);
+    return bits;
+}
+static uint64_t root_of(struct table *table) {
+    return twi_load_relaxed(&table->generation->root);
+}
+
+/* Goal: a look-up in a window that has grown reads one node, as in a window of known size, and the nodes take next to
+ * no memory. Method: as many keys as need some 512 leaves; every key's way, and what the window has taken. */
+TEST(a_window_that_grows_has_one_node_above_its_leaves) {
+    enum { KEYS = 131072 };
+    const uint64_t forecasts[] = {0, 1000, 50000};
+    const int64_t bytes_max[] = {100, 100, 92};
+    for (size_t f = 0; f < sizeof forecasts / sizeof *forecasts; f++) {
+        static struct table table;
+        table_begin(&table, UINT64_C(64) << 20, forecasts[f], false);
+        struct twi_cell *cell;
+        for (uint32_t i = 0; i < KEYS; i++) assert_int_equal(put(&table, i, mixed(i), &cell), TWI_INSERTED);
+        assert_int_equal(twi_node_bits(root_of(&table)), 9);
+        for (uint32_t i = 0; i < KEYS; i++) {
+            assert_int_equal(bits_to(&table, mixed(i)), 9);
+            assert_non_null(look(&table, i, mixed(i)));
+        }
+        assert_i64_equal(walk_count(&table), KEYS);
+        int64_t bytes = twi_load_relaxed(&table.generation->bytes);
+        if (bytes > bytes_max[f] * KEYS) fail_msg("%f bytes a key, forecast %u", (double)bytes / KEYS, (unsigned)f);
+        table_end(&table);
+    }
+}
+
+/* Goal: a thread that has loaded a root before wider ones replaced it finds every key, and what it repairs on its way
+ * misleads nobody, though entries of the newest root name a leaf that has split twice since they were copied.
+ * Method: few keys in a quarter of the tags, until the root is wide; then more, so that this quarter's leaf splits. The
+ * newest root gets its former entries back. All look-ups and inserts of known keys go by each root that there was. */
+static uint32_t tag_beside(uint32_t number) {
+    return mixed(number) | UINT32_C(1) << 30;
+}
+static uint32_t tag_within(uint32_t number) {
+    return mixed(number) >> 2;
+}
+static void find_all_by(struct table *table, uint64_t root, uint32_t beside, uint32_t all) {
+    twi_store_relaxed(&table->generation->root, root);
+    for (uint32_t i = 0; i < all; i++) {
+        uint32_t tag = i < beside ? tag_beside(i) : tag_within(i);
+        struct twi_cell *cell = look(table, i, tag), *again;
+        assert_non_null(cell);
+        assert_int_equal(put(table, i, tag, &again), TWI_FOUND);
+        assert_ptr_equal(again, cell);
+        assert_ptr_equal(look(table, i, tag), cell);
+    }
+}
+TEST(whoever_still_uses_a_root_that_was_replaced_finds_all) {
+    enum { BESIDE = 30000, ALL = 34000 };
+    static struct table table;
+    table_begin(&table, UINT64_C(64) << 20, 1000, false);
+    struct twi_cell *cell;
+    uint64_t roots[16] = {root_of(&table)}, former[256];
+    uint32_t count = 1;
+    assert_int_equal(twi_node_bits(roots[0]), 2);
+    for (uint32_t i = 0; i < BESIDE; i++) {
+        assert_int_equal(put(&table, i, tag_beside(i), &cell), TWI_INSERTED);
+        if (root_of(&table) != roots[count - 1]) roots[count++] = root_of(&table);
+    }
+    assert_true(count >= 5);
+    uint64_t newest = roots[count - 1];
+    struct twi_node *node = twi_arena_at(&table.arena, TWI_ENTRY_LINE(newest));
+    uint32_t quarter = (1u << twi_node_bits(newest)) / 4;
+    for (uint32_t i = 0; i < quarter; i++) former[i] = twi_load_relaxed(&node->entries[i]);
+    assert_true(former[0] == former[quarter - 1]);
+    for (uint32_t i = BESIDE; i < ALL; i++) assert_int_equal(put(&table, i, tag_within(i), &cell), TWI_INSERTED);
+    assert_true(root_of(&table) == newest);
+    for (uint32_t i = 0; i < quarter; i++) twi_store_relaxed(&node->entries[i], former[i]);
+    for (uint32_t r = 0; r < count; r++) find_all_by(&table, roots[r], BESIDE, ALL);
+    for (uint32_t r = count; r-- != 0;) find_all_by(&table, roots[r], BESIDE, ALL);
+    twi_store_relaxed(&table.generation->root, newest);
+    for (uint32_t i = ALL; i < 2 * ALL; i++) assert_int_equal(put(&table, i, tag_within(i), &cell), TWI_INSERTED);
+    find_all_by(&table, root_of(&table), BESIDE, 2 * ALL);
+    assert_i64_equal(walk_count(&table), 2 * ALL);
+    table_end(&table);
+}
+
+/* Goal: if many keys agree in the bits that the root uses, one full leaf has a node of its own below the root. The root
+ * stays as it is, however many keys come, because a wider one could not name a part of that node. */
+static uint32_t agreeing(uint32_t number) {
+    return UINT32_C(0xab000000) | number << 8;
+}
+TEST(a_root_above_a_node_stays) {
+    enum { KEYS = 131072 };
+    static struct table table;
+    table_begin(&table, UINT64_C(64) << 20, 0, false);
+    struct twi_cell *cell;
+    for (uint32_t i = 0; i < 2000; i++) assert_int_equal(put(&table, i, agreeing(i), &cell), TWI_INSERTED);
+    assert_true((root_of(&table) & TWI_ROOT_STAYS) != 0);
+    for (uint32_t i = 2000; i < KEYS; i++) assert_int_equal(put(&table, i, mixed(i), &cell), TWI_INSERTED);
+    assert_int_equal(twi_node_bits(root_of(&table)), TWI_NODE_LOG2);
+    for (uint32_t i = 0; i < KEYS; i++) assert_non_null(look(&table, i, i < 2000 ? agreeing(i) : mixed(i)));
+    assert_i64_equal(walk_count(&table), KEYS);
+    table_end(&table);
+}
+
 /* Goal: keys of one tag are distinguished by their bytes; when no leaf can hold them all, the table says that there is
  * no room, and nothing hangs. */
 TEST(keys_of_one_tag_fill_a_leaf_and_no_more) {
@@ -518,11 +622,12 @@ static bool sum_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     return true;
 }
 
-/* Goal: E12. Threads that insert the same keys from both ends agree on one cell for each, through all growth. */
+/* Goal: E12. Threads that insert the same keys from both ends agree on one cell for each, through all growth: of leaves,
+ * and of a root that is too small. */
 TEST(trap_e12_inserters_of_the_same_keys_agree) {
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < 12; round++) {
         static struct table table;
-        table_begin(&table, UINT64_C(64) << 20, 0, round % 2 == 0);
+        table_begin(&table, UINT64_C(64) << 20, round % 4 < 2 ? 0 : 1000, round % 2 == 0);
         uint32_t count = (uint32_t)test_scale(10000);
         struct inserter inserters[3] = {{.table = &table, .from = 0, .to = count, .step = 1},
                                         {.table = &table, .from = count - 1, .to = UINT32_MAX, .step = UINT32_MAX},
