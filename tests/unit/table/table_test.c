@@ -622,8 +622,8 @@ static bool sum_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     return true;
 }
 
-/* Goal: E12. Threads that insert the same keys from both ends agree on one cell for each, through all growth: of leaves,
- * and of a root that is too small. */
+/* Goal: E12. Threads that insert the same keys from both ends agree on one cell for each, through all growth: of
+ * leaves, and of a root that is too small. */
 TEST(trap_e12_inserters_of_the_same_keys_agree) {
     for (int round = 0; round < 12; round++) {
         static struct table table;
