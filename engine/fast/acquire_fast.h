@@ -230,9 +230,8 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_plain)(struct twi_thread *
                                                              int64_t limit, int64_t now_ms, tw_verdict *verdict) {
     tw_family *family = generation->family;
     tw_engine *engine = family->engine;
-    struct twi_limit_lines *lines = twi_load_acquire(&family->limit_lines); /* S2 */
-    if (twi_unlikely(lines == NULL) || twi_unlikely(self->shard >= lines->count)) goto not_plain;
-    struct twi_limit_shard *counts = (struct twi_limit_shard *)((char *)lines->shards + self->shard_bytes);
+    struct twi_limit_shard *counts = twi_limit_stats_line(family, self);
+    if (twi_hardly(counts == NULL)) goto not_plain;
     TWI_RACE_POINT(limit_cell_found_not_read);
     if (TWI_HOT_SYNCED && (!family->kind.shares || !twi_share_is_alone(family, cell))) goto not_plain;
     int64_t base = TWI_HOT_SYNCED ? twi_load_relaxed(&cell->base) : 0;

@@ -2,8 +2,11 @@
  * at all counters, and then one compare-and-swap for each. It is a part of the same template, and acquire_fast.h is
  * included before it. Families with Redis do not use it.
  * Always true: unless the result is true, no unit stays taken, and no statistic has counted. All claims are looked at
- * before one is taken, so a call that cannot be admitted denies no other one. A window may end between the look and the
- * last compare-and-swap: then its counter is frozen, or the units count in a window that ends in these moments. */
+ * before one is taken, so a call that cannot be admitted denies no other one. Units are taken in the order of
+ * acquire_all.c. A window may end between the look and the last compare-and-swap: then its counter is frozen, or the
+ * units count in a window that ends in these moments. */
+#include "engine/limit/acquire_all.h"
+
 #ifndef TWI_HOT_ALL
 #error "all_fast.h is a template: define TWI_HOT_ALL first"
 #endif
@@ -11,26 +14,73 @@
 #ifndef TWI_HOT_ALL_ONCE
 #define TWI_HOT_ALL_ONCE
 
-/* One claim after the look. */
+/* One claim, and what the look has found. */
 struct hot_claimed {
+    const tw_claim *claim;
     struct twi_generation *generation;
     struct twi_cell *cell;
     struct twi_limit_shard *counts;
     uint64_t word; /* of the cell; after the compare-and-swap the word before that */
 };
 
-/* Puts back the units that were taken, the last ones first. They leave the same words, whatever these count by now. A
- * word that was frozen meanwhile has stripes, or its window has ended. The caller is inside a section. */
-static TWI_COLD void hot_put_back(const tw_claim *const *claims, const struct hot_claimed *claimed, size_t taken) {
-    for (size_t i = taken; i > 0; i--) {
-        const tw_claim *claim = claims[i - 1];
-        struct twi_cell *cell = claimed[i - 1].cell;
-        uint64_t word = twi_load_acquire(&cell->local), units = (uint64_t)claim->n << TWI_COUNT_SHIFT; /* C2 */
-        while ((word & TWI_FROZEN) == 0 && !twi_cas_weak_acqrel(&cell->local, &word, word - units)) continue;
-        if ((word & TWI_FROZEN) != 0)
-            (void)claim->family->kind.limit->undo(claim->family, claim->key, claim->n, claim->limit,
-                                                  claimed[i - 1].generation->start_ms);
+/* A key in the form that its length needs. */
+struct hot_any_key {
+    tw_key key;
+    TWI_HOT_SHORT_KEY short_key; /* of a short key */
+    uint64_t hash;
+};
+
+/* Puts claims in the order of acquire_all.c. */
+static __attribute__((noinline)) void hot_put_in_order(struct hot_claimed *claimed, size_t count) {
+    for (size_t i = 1; i < count; i++) {
+        const struct hot_claimed one = {.claim = claimed[i].claim, .generation = claimed[i].generation};
+        size_t at = i;
+        for (; at > 0 && twi_claim_comes_before(one.claim, claimed[at - 1].claim); at--) {
+            claimed[at].claim = claimed[at - 1].claim;
+            claimed[at].generation = claimed[at - 1].generation;
+        }
+        claimed[at].claim = one.claim;
+        claimed[at].generation = one.generation;
     }
+}
+
+/* Puts back the units of a claim. They leave the same word, whatever it counts by now. A word that was frozen meanwhile
+ * has stripes, or its window has ended. The caller is inside a short section. */
+static TWI_COLD void hot_put_back(struct twi_thread *self, struct hot_claimed one) {
+    uint64_t word = twi_load_acquire(&one.cell->local); /* C2 */
+    uint64_t units = (uint64_t)one.claim->n << TWI_COUNT_SHIFT;
+    while ((word & TWI_FROZEN) == 0 && !twi_cas_weak_acqrel(&one.cell->local, &word, word - units)) continue;
+    if ((word & TWI_FROZEN) == 0) return;
+    tw_family *family = one.claim->family;
+    self->depth++; /* the callee enters a section */
+    (void)family->kind.limit->undo(family, one.claim->key, one.claim->n, one.claim->limit, one.generation->start_ms);
+    self->depth--;
+}
+
+/* Takes the units of a claim whose word has changed since the look. Returns the word before, or a frozen one if the
+ * units are not there any more, or the counter was frozen. Another claim of the call may have changed the word. The
+ * caller is inside a short section. */
+static TWI_COLD uint64_t hot_take_changed(tw_engine *engine, struct twi_thread *self, struct hot_claimed one,
+                                          bool is_alone) {
+    const tw_claim *claim = one.claim;
+    self->depth++; /* a callee may enter a section */
+    do {
+        if (is_alone) twi_contention_detect_acquire(engine, one.generation, one.cell, claim->limit, self);
+        one.word = twi_load_acquire(&one.cell->local); /* C2 */
+        if ((one.word & TWI_FROZEN) != 0 || twi_word_value(one.word) + claim->n > claim->limit) one.word = TWI_FROZEN;
+    } while (one.word != TWI_FROZEN &&
+             !twi_cas_weak_acqrel(&one.cell->local, &one.word, one.word + ((uint64_t)claim->n << TWI_COUNT_SHIFT)));
+    self->depth--;
+    return one.word;
+}
+
+/* Returns true if the thread may make a call that is no add, in a short section if it is *outermost. */
+TWI_INLINE bool hot_may_begin_short(struct twi_thread *self, const tw_engine *engine, bool *outermost) {
+    *outermost = true;
+    if (twi_likely(twi_thread_is_plain(self))) return twi_likely(!twi_load_relaxed(&engine->life.gate));
+    if (!hot_may_begin_apart(self, engine)) return false;
+    *outermost = self->depth == 0;
+    return true;
 }
 
 #endif
@@ -48,105 +98,175 @@ TWI_HOT_CODE TWI_INLINE struct twi_cell *TWI_HOT_OWN(cell_in_line)(const tw_engi
     return twi_likely(is_it) ? cell : NULL;
 }
 
-/* Returns the plain cell of the key, or NULL. */
-TWI_HOT_CODE TWI_INLINE struct twi_cell *TWI_HOT_OWN(plain_cell)(const tw_engine *engine,
-                                                                 struct twi_generation *generation, tw_key key) {
-    struct twi_cell *cell;
-    uint64_t hash;
+/* Returns false if the fast functions do not handle such a key. */
+TWI_HOT_CODE TWI_INLINE bool TWI_HOT_OWN(read_key)(const tw_engine *engine, tw_key key, struct hot_any_key *any) {
+    any->key = key;
+    if (twi_unlikely(key.data == NULL)) return false;
     if (twi_likely(hot_key_is_short(key))) {
-        TWI_HOT_SHORT_KEY short_key = TWI_HOT_SHORT_OF(key);
-        hash = TWI_HOT_SHORT_HASH(engine, short_key, key);
-        cell = TWI_HOT_OWN(cell_in_line)(engine, generation, key, &short_key, hash);
-    } else {
-        if (twi_unlikely(key.size - TWI_KEY_INLINE - 1 >= TW_KEY_SIZE_MAX - TWI_KEY_INLINE)) return NULL;
-        hash = TWI_HOT_LONG_HASH(engine, key);
-        cell = TWI_HOT_OWN(cell_in_line)(engine, generation, key, NULL, hash);
+        any->short_key = TWI_HOT_SHORT_OF(key);
+        any->hash = TWI_HOT_SHORT_HASH(engine, any->short_key, key);
+        return true;
     }
+    if (twi_unlikely(key.size - TWI_KEY_INLINE - 1 >= TW_KEY_SIZE_MAX - TWI_KEY_INLINE)) return false;
+    any->short_key = (TWI_HOT_SHORT_KEY){0};
+    any->hash = TWI_HOT_LONG_HASH(engine, key);
+    return true;
+}
+
+/* Returns the plain cell of the key, or NULL. */
+TWI_HOT_CODE TWI_INLINE struct twi_cell *
+TWI_HOT_OWN(plain_cell)(const tw_engine *engine, struct twi_generation *generation, struct hot_any_key *any) {
+    struct twi_cell *cell = twi_likely(hot_key_is_short(any->key))
+                                ? TWI_HOT_OWN(cell_in_line)(engine, generation, any->key, &any->short_key, any->hash)
+                                : TWI_HOT_OWN(cell_in_line)(engine, generation, any->key, NULL, any->hash);
     if (twi_likely(cell != NULL)) return cell;
-    cell = hot_find_slow(engine, generation, hash, key);
+    cell = hot_find_slow(engine, generation, any->hash, any->key);
     return cell != NULL && !hot_is_striped(cell) ? cell : NULL;
 }
 
-/* Looks at claim i. Returns false if it is not that of a plain counter with room, or is on the counter of the
- * claim before it. */
+/* Looks at the counter of a claim. Returns false if the claim is not for this function, or its counter is not plain or
+ * has no room. In shadow mode, and for another kind of limit, hot_acquire is another function. *any is the key of the
+ * claim before, which often is this one. */
 TWI_HOT_CODE TWI_INLINE bool TWI_HOT_OWN(look_at_claim)(const tw_engine *engine, const struct twi_thread *self,
-                                                        const tw_claim *const *claims, struct hot_claimed *claimed,
-                                                        size_t i, int64_t now_ms) {
-    const tw_claim *claim = claims[i];
-    struct hot_claimed *one = &claimed[i];
-    struct twi_limit_lines *lines = twi_load_acquire(&claim->family->limit_lines); /* S2 */
-    if (twi_unlikely(claim->family->engine != engine) || twi_unlikely(lines == NULL) ||
-        twi_unlikely(self->shard >= lines->count) ||
-        twi_unlikely((((uint64_t)claim->n - 1) | ((uint64_t)claim->limit - 1)) >> 53 != 0) ||
+                                                        int64_t now_ms, struct hot_any_key *any,
+                                                        struct hot_claimed *one) {
+    const tw_claim *claim = one->claim;
+    const tw_family *family = claim->family;
+    one->counts = twi_limit_stats_line(family, self);
+    if (twi_unlikely(twi_load_relaxed(&family->kind.hot_acquire) != TWI_HOT_ACQUIRE) ||
+        twi_unlikely(family->engine != engine) || twi_unlikely(one->counts == NULL) ||
         !hot_holds(one->generation, now_ms))
         return false;
-    one->counts = (struct twi_limit_shard *)((char *)lines->shards + self->shard_bytes);
-    one->cell = TWI_HOT_OWN(plain_cell)(engine, one->generation, claim->key);
+    if ((claim->key.data != any->key.data || claim->key.size != any->key.size) &&
+        twi_unlikely(!TWI_HOT_OWN(read_key)(engine, claim->key, any)))
+        return false;
+    one->cell = TWI_HOT_OWN(plain_cell)(engine, one->generation, any);
     if (twi_unlikely(one->cell == NULL)) return false;
-    if (i > 0 && twi_unlikely(claimed[i - 1].cell == one->cell)) return false; /* they are in order */
-    one->word = twi_load_acquire(&one->cell->local);                           /* C2 */
+    one->word = twi_load_acquire(&one->cell->local); /* C2 */
     return twi_likely((one->word & TWI_FROZEN) == 0) && twi_word_value(one->word) + claim->n <= claim->limit;
 }
 
-/* Takes the units of claim i. Returns false if they are not there any more, or the counter was frozen. */
-TWI_HOT_CODE TWI_INLINE bool TWI_HOT_OWN(take_claim)(tw_engine *engine, struct twi_thread *self, const tw_claim *claim,
-                                                     struct hot_claimed *one) {
-    uint64_t units = (uint64_t)claim->n << TWI_COUNT_SHIFT;
-    while (twi_unlikely(!twi_cas_weak_acqrel(&one->cell->local, &one->word, one->word + units))) {
-        twi_contention_detect_acquire(engine, one->generation, one->cell, claim->limit, self);
-        if ((one->word & TWI_FROZEN) != 0 || twi_word_value(one->word) + claim->n > claim->limit) return false;
-    }
-    return true;
+/* Takes the units of a claim, if the word is still that of the look. */
+TWI_INLINE bool TWI_HOT_OWN(take_claim)(const struct hot_claimed *one) {
+    uint64_t word = one->word;
+    return twi_likely(
+        twi_cas_weak_acqrel(&one->cell->local, &word, word + ((uint64_t)one->claim->n << TWI_COUNT_SHIFT)));
 }
 
-/* The verdict is that of the claim with the fewest units left. Statistics count after the last compare-and-swap. */
-TWI_HOT_CODE TWI_INLINE bool TWI_HOT_OWN(take_all)(const tw_claim *const *claims, size_t count, tw_verdict *verdict) {
-    tw_engine *engine = claims[0]->family->engine;
-    struct twi_thread *self = twi_thread_self;
-    struct hot_claimed claimed[TWI_HOT_ALL_MAX];
-    twi_check_dear(count != 0 && count <= TWI_HOT_ALL_MAX);
-    if (twi_unlikely(!hot_may_begin_apart(self, engine))) return false;
-    twi_section_enter(self);
-    for (size_t i = 0; i < count; i++) claimed[i].generation = twi_load_acquire(&claims[i]->family->current); /* W1 */
+/* Counts an admitted claim. Returns how many units are left. *calls becomes the new count. */
+TWI_INLINE int64_t TWI_HOT_OWN(count_claim)(const struct hot_claimed *one, int64_t *calls) {
+    int64_t limit = one->claim->limit, used = twi_word_value(one->word) + one->claim->n;
+    *calls = twi_limit_stats_raise(&one->counts->admitted);
+    if (twi_unlikely(twi_limit_is_near_below(used, limit))) (void)twi_limit_stats_raise(&one->counts->near);
+    return limit - used;
+}
+
+/* Returns a time after the windows were loaded. */
+TWI_INLINE int64_t TWI_HOT_OWN(time_of_claims)(tw_engine *engine) {
     TWI_RACE_POINT(window_loaded_time_not_read);
-    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* after W1 */
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock);
     if (now_ms < 0 && !twi_clock_is_young(&engine->clock, &now_ms)) now_ms = twi_clock_renew_ms(&engine->clock);
-    for (size_t i = 0; i < count; i++)
-        if (!TWI_HOT_OWN(look_at_claim)(engine, self, claims, claimed, i, now_ms)) goto none;
-    TWI_RACE_POINT(claims_seen_not_taken);
-    size_t least = 0;
-    int64_t remaining = INT64_MAX;
-    for (size_t i = 0; i < count; i++) {
-        if (twi_unlikely(!TWI_HOT_OWN(take_claim)(engine, self, claims[i], &claimed[i]))) {
-            hot_put_back(claims, claimed, i);
-            goto none;
-        }
-        int64_t left = claims[i]->limit - twi_word_value(claimed[i].word) - claims[i]->n;
-        if (left < remaining) {
-            remaining = left;
-            least = i;
-        }
-    }
-    int64_t calls = 0;
-    for (size_t i = 0; i < count; i++) {
-        calls = twi_limit_stats_raise(&claimed[i].counts->admitted);
-        int64_t used = twi_word_value(claimed[i].word) + claims[i]->n;
-        if (twi_unlikely(twi_limit_is_near_below(used, claims[i]->limit)))
-            (void)twi_limit_stats_raise(&claimed[i].counts->near);
-    }
-    const struct twi_generation *generation = claimed[least].generation;
-    int64_t limit = claims[least]->limit;
-    twi_verdict_fill_plain(verdict, limit, limit - remaining, generation->start_ms, generation->end_ms, now_ms);
-    verdict->claim = (uint16_t)least;
-    twi_section_leave(self);
-    (void)twi_call_over(engine, calls);
-    return true;
-none:
-    twi_section_leave(self);
-    return false;
+    return now_ms;
 }
 
-/* See twi_hot_all in decision.h. Two claims, the usual number, have code of their own. */
-TWI_HOT_CODE bool TWI_HOT_ALL(const tw_claim *const *claims, size_t count, tw_verdict *verdict) {
-    return count == 2 ? TWI_HOT_OWN(take_all)(claims, 2, verdict) : TWI_HOT_OWN(take_all)(claims, count, verdict);
+TWI_INLINE void TWI_HOT_OWN(fill_for)(const tw_claim *claim, const struct twi_generation *generation, int64_t left,
+                                      int64_t now_ms, const tw_claim *claims, tw_verdict *verdict) {
+    if (twi_unlikely(verdict == NULL)) return;
+    twi_verdict_fill_plain(verdict, claim->limit, claim->limit - left, generation->start_ms, generation->end_ms,
+                           now_ms);
+    verdict->claim = (uint16_t)(claim - claims);
+}
+
+/* Two claims, the usual number: all that is known of them is in variables. */
+TWI_HOT_CODE TWI_INLINE bool TWI_HOT_OWN(take_two)(tw_engine *engine, struct twi_thread *self, const tw_claim *claims,
+                                                   tw_verdict *verdict, int64_t *calls) {
+    uint64_t bits = ((uint64_t)claims[0].n - 1) | ((uint64_t)claims[0].limit - 1) | ((uint64_t)claims[1].n - 1) |
+                    ((uint64_t)claims[1].limit - 1);
+    if (twi_unlikely(bits >> 53 != 0)) return false; /* acquire_is_plain */
+    bool is_turned = twi_claim_comes_before(&claims[1], &claims[0]);
+    struct hot_claimed one = {.claim = &claims[is_turned]}, two = {.claim = &claims[!is_turned]};
+    one.generation = twi_load_acquire(&one.claim->family->current); /* W1 */
+    two.generation = twi_load_acquire(&two.claim->family->current); /* W1 */
+    int64_t now_ms = TWI_HOT_OWN(time_of_claims)(engine);
+    struct hot_any_key key = {.key = one.claim->key};
+    if (twi_unlikely(!TWI_HOT_OWN(read_key)(engine, key.key, &key)) ||
+        !TWI_HOT_OWN(look_at_claim)(engine, self, now_ms, &key, &one) ||
+        !TWI_HOT_OWN(look_at_claim)(engine, self, now_ms, &key, &two))
+        return false;
+    TWI_RACE_POINT(claims_seen_not_taken);
+    if (!TWI_HOT_OWN(take_claim)(&one)) {
+        one.word = hot_take_changed(engine, self, one, true);
+        if ((one.word & TWI_FROZEN) != 0) return false;
+    }
+    if (!TWI_HOT_OWN(take_claim)(&two)) {
+        two.word = hot_take_changed(engine, self, two, one.cell != two.cell);
+        if ((two.word & TWI_FROZEN) != 0) {
+            hot_put_back(self, one);
+            return false;
+        }
+    }
+    int64_t left = TWI_HOT_OWN(count_claim)(&one, calls), left_two = TWI_HOT_OWN(count_claim)(&two, calls);
+    if (left_two < left)
+        TWI_HOT_OWN(fill_for)(two.claim, two.generation, left_two, now_ms, claims, verdict);
+    else
+        TWI_HOT_OWN(fill_for)(one.claim, one.generation, left, now_ms, claims, verdict);
+    return true;
+}
+
+/* Any other number. */
+TWI_HOT_CODE TWI_INLINE bool TWI_HOT_OWN(take_all)(tw_engine *engine, struct twi_thread *self, const tw_claim *claims,
+                                                   size_t count, tw_verdict *verdict, int64_t *calls) {
+    struct hot_claimed claimed[TWI_HOT_ALL_MAX], *const end = claimed + count, *one;
+    bool rises = true;
+    uint64_t bits = 0;
+    uintptr_t family = 0;
+    for (one = claimed; one != end; one++, claims++) {
+        one->claim = claims;
+        one->generation = twi_load_acquire(&claims->family->current); /* W1 */
+        bits |= ((uint64_t)claims->n - 1) | ((uint64_t)claims->limit - 1);
+        if ((uintptr_t)claims->family <= family) rises = false; /* the order may be another one */
+        family = (uintptr_t)claims->family;
+    }
+    if (twi_unlikely(bits >> 53 != 0)) return false; /* acquire_is_plain */
+    claims -= count;
+    if (!rises) hot_put_in_order(claimed, count);
+    int64_t now_ms = TWI_HOT_OWN(time_of_claims)(engine);
+    struct hot_any_key key;
+    if (twi_unlikely(!TWI_HOT_OWN(read_key)(engine, claimed->claim->key, &key))) return false;
+    for (one = claimed; one != end; one++)
+        if (!TWI_HOT_OWN(look_at_claim)(engine, self, now_ms, &key, one)) return false;
+    TWI_RACE_POINT(claims_seen_not_taken);
+    for (one = claimed; one != end; one++) {
+        if (TWI_HOT_OWN(take_claim)(one)) continue;
+        one->word = hot_take_changed(engine, self, *one, one == claimed || one[-1].cell != one->cell);
+        if ((one->word & TWI_FROZEN) == 0) continue;
+        while (one != claimed) hot_put_back(self, *--one);
+        return false;
+    }
+    const struct hot_claimed *fewest = claimed;
+    int64_t least = TWI_HOT_OWN(count_claim)(claimed, calls);
+    for (one = claimed + 1; one < end; one++) {
+        int64_t left = TWI_HOT_OWN(count_claim)(one, calls);
+        if (left >= least) continue;
+        least = left;
+        fewest = one;
+    }
+    TWI_HOT_OWN(fill_for)(fewest->claim, fewest->generation, least, now_ms, claims, verdict);
+    return true;
+}
+
+/* See twi_hot_all in decision.h. */
+TWI_HOT_CODE bool TWI_HOT_ALL(const tw_claim *claims, size_t count, tw_verdict *verdict) {
+    tw_engine *engine = claims[0].family->engine;
+    struct twi_thread *self = twi_thread_self;
+    twi_check_dear(count != 0 && count <= TWI_HOT_ALL_MAX);
+    bool outermost;
+    int64_t calls = 0;
+    if (twi_unlikely(!hot_may_begin_short(self, engine, &outermost))) return false;
+    if (twi_likely(outermost)) twi_section_enter_first(self);
+    bool is_taken = count == 2 ? TWI_HOT_OWN(take_two)(engine, self, claims, verdict, &calls)
+                               : TWI_HOT_OWN(take_all)(engine, self, claims, count, verdict, &calls);
+    twi_section_leave_short(self, outermost);
+    if (twi_likely(is_taken)) (void)twi_call_over(engine, calls);
+    return is_taken;
 }

@@ -59,11 +59,10 @@ TWI_INLINE void hot_pace_fill(const struct twi_gcra_pace *pace, tw_status status
 TWI_HOT_CODE tw_status TWI_HOT_GCRA(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     tw_engine *engine = family->engine;
     struct twi_thread *self = twi_thread_self;
-    struct twi_limit_lines *lines = twi_load_acquire(&family->limit_lines); /* S2 */
-    if (!hot_may_begin_apart(self, engine) || twi_hardly(lines == NULL) || twi_hardly(self->shard >= lines->count) ||
-        twi_hardly((((uint64_t)n - 1) | ((uint64_t)limit - 1)) >> 53 != 0) || twi_hardly(key.data == NULL))
+    struct twi_limit_shard *counts = twi_limit_stats_line(family, self);
+    if (!hot_may_begin_apart(self, engine) || twi_hardly(counts == NULL) ||
+        twi_hardly((((uint64_t)n - 1) | ((uint64_t)limit - 1)) >> 53 != 0))
         return twi_shadow_acquire(family, key, n, limit, verdict);
-    struct twi_limit_shard *counts = (struct twi_limit_shard *)((char *)lines->shards + self->shard_bytes);
     struct twi_gcra_pace pace;
     twi_gcra_pace_begin(&pace, family, n, limit);
     if (twi_hardly(n > pace.burst)) return twi_shadow_acquire(family, key, n, limit, verdict);
@@ -73,7 +72,9 @@ TWI_HOT_CODE tw_status TWI_HOT_GCRA(tw_family *family, tw_key key, int64_t n, in
     int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* after W1, as the exact clock */
     bool is_known = hot_holds(generation, now_ms);
     if (!is_known && twi_hardly(generation->family != family)) goto complete; /* the window that holds no time */
-    struct twi_cell *cell = TWI_HOT_OWN(plain_cell)(engine, generation, key);
+    struct hot_any_key any;
+    if (twi_hardly(!TWI_HOT_OWN(read_key)(engine, key, &any))) goto complete;
+    struct twi_cell *cell = TWI_HOT_OWN(plain_cell)(engine, generation, &any);
     if (twi_hardly(cell == NULL)) goto complete;
     TWI_RACE_POINT(limit_cell_found_not_read);
     uint64_t word = twi_load_acquire(&cell->local); /* N4 */

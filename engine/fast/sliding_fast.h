@@ -99,12 +99,11 @@ TWI_HOT_CODE TWI_INLINE bool TWI_HOT_OWN(slide)(tw_family *family, struct twi_th
 TWI_HOT_CODE tw_status TWI_HOT_SLIDING(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     tw_engine *engine = family->engine;
     struct twi_thread *self = twi_thread_self;
-    struct twi_limit_lines *lines = twi_load_acquire(&family->limit_lines); /* S2 */
-    if (!hot_may_begin_apart(self, engine) || twi_hardly(lines == NULL) || twi_hardly(self->shard >= lines->count) ||
+    struct twi_limit_shard *counted = twi_limit_stats_line(family, self);
+    if (!hot_may_begin_apart(self, engine) || twi_hardly(counted == NULL) ||
         twi_hardly((((uint64_t)n - 1) | ((uint64_t)limit - 1)) >> 53 != 0) || twi_hardly(n > limit) ||
         twi_hardly(key.data == NULL))
         return twi_acquire_slow(family, key, n, limit, verdict);
-    struct twi_limit_shard *counted = (struct twi_limit_shard *)((char *)lines->shards + self->shard_bytes);
     twi_section_enter(self);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     TWI_RACE_POINT(window_loaded_time_not_read);

@@ -7,8 +7,9 @@
  * A few claims on plain counters that all have room are taken in the same order in one section (fast/all_fast.h).
  * Always true: unless the result is TW_OK, no unit stays taken. The exception is a window that ended during the
  * call. */
-#include "engine/limit/decision.h"
+#include "engine/limit/acquire_all.h"
 
+#include "engine/limit/decision.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/limit/shadow.h"
 
@@ -30,10 +31,8 @@ static int compare_keys(tw_key a, tw_key b) {
     return order != 0 ? order : (a.size > b.size) - (a.size < b.size);
 }
 
-/* Of two claims on one key, the smaller limit comes first, because it must be kept before the units of the other claim
- * are counted. */
-static bool comes_before(const tw_claim *a, const tw_claim *b) {
-    if (a->family != b->family) return (uintptr_t)a->family < (uintptr_t)b->family;
+bool twi_claim_comes_before_in_family(const tw_claim *a, const tw_claim *b) {
+    if (twi_unlikely(a->key.data == NULL || b->key.data == NULL)) return false;
     int keys = compare_keys(a->key, b->key);
     return keys != 0 ? keys < 0 : a->limit < b->limit;
 }
@@ -42,7 +41,7 @@ static void put_in_order(struct order *order) {
     twi_check(order->count <= TW_CLAIMS_MAX);
     for (size_t i = 0; i < order->count; i++) {
         size_t at = i;
-        for (; at > 0 && comes_before(&order->claims[i], &order->claims[order->at[at - 1]]); at--)
+        for (; at > 0 && twi_claim_comes_before(&order->claims[i], &order->claims[order->at[at - 1]]); at--)
             order->at[at] = order->at[at - 1];
         order->at[at] = (uint16_t)i;
     }
@@ -193,31 +192,12 @@ static TWI_COLD tw_status acquire_all_anyhow(const tw_claim *claims, size_t coun
     return status;
 }
 
-/* The usual case: a few claims on plain counters of this process, which all have room. Returns false if nothing was
- * decided. In shadow mode, and for another kind of limit, hot_acquire is another function. */
-static bool take_at_once(const tw_claim *claims, size_t count, tw_verdict *verdict) {
-    const tw_claim *sorted[TWI_HOT_ALL_MAX];
-    if (twi_unlikely(count - 1 >= TWI_HOT_ALL_MAX)) return false;
-    twi_hot_all *all = claims[0].family->kind.limit->all;
-    if (all == NULL) return false;
-    for (size_t i = 0; i < count; i++) {
-        const tw_claim *claim = &claims[i];
-        const struct twi_limit_kind *kind = claim->family->kind.limit;
-        if (twi_unlikely(kind->all != all) || twi_unlikely(claim->key.data == NULL) ||
-            twi_unlikely(twi_load_relaxed(&claim->family->kind.hot_acquire) != kind->acquire))
-            return false;
-        size_t at = i;
-        for (; at > 0 && comes_before(claim, sorted[at - 1]); at--) sorted[at] = sorted[at - 1];
-        sorted[at] = claim;
-    }
-    if (!all(sorted, count, verdict)) return false;
-    verdict->claim = (uint16_t)(sorted[verdict->claim] - claims);
-    return true;
-}
-
+/* The usual case is a few claims on plain counters of this process, which all have room. */
 tw_status tw_acquire_all(const tw_claim *claims, size_t count, tw_verdict *verdict) {
-    tw_verdict unasked;
     twi_check(claims != NULL || count == 0);
-    if (take_at_once(claims, count, verdict != NULL ? verdict : &unasked)) return TW_OK;
+    if (twi_likely(count - 1 < TWI_HOT_ALL_MAX)) {
+        twi_hot_all *all = claims[0].family->kind.limit->all;
+        if (twi_likely(all != NULL) && twi_likely(all(claims, count, verdict))) return TW_OK;
+    }
     return acquire_all_anyhow(claims, count, verdict);
 }

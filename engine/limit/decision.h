@@ -145,11 +145,11 @@ TWI_INLINE bool twi_limit_is_near_below(int64_t used, int64_t limit) {
 
 /* ---- kinds of limit ---- */
 
-/* Takes all of the claims (at most TWI_HOT_ALL_MAX), in this order. The kind of each family has this function. Returns
- * false, with nothing taken and nothing counted, if a claim cannot be had at once, or is not that of a known key whose
- * counter is plain. Then the complete call decides. `claim` of the verdict counts in this order. */
+/* Takes all of the claims (at most TWI_HOT_ALL_MAX). The kind of the first family has this function. Returns false,
+ * with nothing taken and nothing counted, if a claim cannot be had at once, or is not that of a known key whose counter
+ * is plain. Then the complete call decides. The verdict may be NULL. */
 #define TWI_HOT_ALL_MAX 8u
-typedef bool twi_hot_all(const tw_claim *const *claims, size_t count, tw_verdict *verdict);
+typedef bool twi_hot_all(const tw_claim *claims, size_t count, tw_verdict *verdict);
 
 /* How the calls of a family work. The family's mode and shape choose the kind when the family is opened. Each kind
  * has its own file. */

@@ -54,13 +54,20 @@ TWI_INLINE int64_t twi_limit_stats_raise(_Atomic int64_t *count) {
     return raised;
 }
 
-TWI_INLINE void twi_limit_stats_count_at(tw_family *family, const struct twi_thread *self, size_t at) {
+/* Returns the line of the calling thread in this family, or NULL if it has none. */
+TWI_INLINE struct twi_limit_shard *twi_limit_stats_line(const tw_family *family, const struct twi_thread *self) {
     struct twi_limit_lines *lines = twi_load_acquire(&family->limit_lines); /* S2, pairs with S1 */
-    if (twi_unlikely(lines == NULL) || twi_unlikely(self->shard >= lines->count)) {
+    if (twi_hardly(lines == NULL) || twi_hardly(self->shard >= lines->count)) return NULL;
+    static_assert(sizeof(struct twi_limit_shard) == TWI_LINE_BYTES, "shard_bytes is a number of lines");
+    return (struct twi_limit_shard *)((char *)lines->shards + self->shard_bytes);
+}
+
+TWI_INLINE void twi_limit_stats_count_at(tw_family *family, const struct twi_thread *self, size_t at) {
+    struct twi_limit_shard *line = twi_limit_stats_line(family, self);
+    if (twi_unlikely(line == NULL))
         twi_limit_stats_count_shared(family, self, at);
-        return;
-    }
-    (void)twi_limit_stats_raise((_Atomic int64_t *)((unsigned char *)&lines->shards[self->shard] + at));
+    else
+        (void)twi_limit_stats_raise((_Atomic int64_t *)((unsigned char *)line + at));
 }
 #define twi_limit_stats_count(family, self, field) \
     twi_limit_stats_count_at((family), (self), offsetof(struct twi_limit_shard, field))

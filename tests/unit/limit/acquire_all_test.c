@@ -133,7 +133,7 @@ TEST(it_answers_as_the_complete_call) {
 /* ---- what it leaves to the complete call ------------------------------------------------------------------------- */
 
 static bool takes_two(tw_claim one, tw_claim two) {
-    const tw_claim *claims[] = {&one, &two};
+    const tw_claim claims[] = {one, two};
     tw_verdict verdict;
     return one.family->kind.limit->all(claims, 2, &verdict);
 }
@@ -148,7 +148,7 @@ TEST(it_refuses_what_is_not_plain_and_takes_nothing) {
     tw_claim other = good;
     other.family = b;
     assert_true(takes_two(good, other));
-    tw_claim wrong[] = {other, other, other, other, other, other, other, other, good};
+    tw_claim wrong[] = {other, other, other, other, other, other, other, other, other, good};
     wrong[0].key = tw_str("new key");
     wrong[1].n = 0;
     wrong[2].limit = 0;
@@ -157,6 +157,7 @@ TEST(it_refuses_what_is_not_plain_and_takes_nothing) {
     wrong[5].key = tw_str("k");
     wrong[6].n = TW_DELTA_MAX + 1;
     wrong[7].n = -1;
+    wrong[8].key.data = wrong[9].key.data = NULL; /* another family, and the same one */
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         if (takes_two(good, wrong[i])) fail_msg("claim %zu was taken", i);
         if (takes_two(wrong[i], good)) fail_msg("claim %zu was taken as the first one", i);
@@ -192,22 +193,31 @@ TEST(what_the_thread_did_before_does_not_matter) {
     assert_status(tw_close(engine, 0), TW_OK);
 }
 
-/* Goal: if units are gone when their turn comes, those that were taken go back, and nothing is counted.
- * Method: three claims that are not in order, so that the last one is on the counter of the first one. Each has room,
- * both together have not. */
+/* Goal: if units are gone when their turn comes, those that were taken go back, and nothing is counted. Two claims on
+ * one counter that have room together are taken.
+ * Method: the claims with the higher address come last. They are on one counter, where each has room, and both together
+ * have not. */
 TEST(what_was_taken_goes_back) {
     open_engine(false);
-    tw_family *a = family_of("a"), *b = family_of("b");
+    tw_family *b = family_of("a"), *a = family_of("b");
+    if ((uintptr_t)a < (uintptr_t)b) {
+        tw_family *first = a;
+        a = b;
+        b = first;
+    }
     const tw_claim one = {.family = a, .key = tw_str("warm"), .n = 2, .limit = 1103},
                    two = {.family = b, .key = tw_str("warm"), .n = 3, .limit = 5000};
-    const tw_claim *claims[] = {&one, &two, &one};
+    const tw_claim claims[] = {one, two, one};
     tw_verdict verdict;
     assert_false(a->kind.limit->all(claims, 3, &verdict));
+    assert_false(takes_two(one, one));
     assert_i64_equal(count_of(a, "warm"), 1100);
     assert_i64_equal(count_of(b, "warm"), 1100);
     struct twi_limit_stats sum = {0};
     twi_limit_stats_add(a, &sum);
     assert_i64_equal(sum.admitted, 1100);
+    assert_true(takes_two(two, two));
+    assert_i64_equal(count_of(b, "warm"), 1106);
     assert_status(tw_acquire_all(&one, 1, &verdict), TW_OK);
     assert_status(tw_close(engine, 0), TW_OK);
 }
