@@ -297,19 +297,29 @@ static int64_t read_at(struct twi_clock *clock, int64_t wall, int64_t mono) {
     return now;
 }
 
-int64_t twi_clock_read(struct twi_clock *clock) {
-    int64_t wall = wall_ms(clock), word = twi_load_relaxed(&clock->word), now = twi_clock_time_of(word);
-    /* Most reads of a coarse clock give a tick that another read has already seen, or a time before that of the last
-     * fine reading. Then engine time cannot move, and one reading is enough. A hook is always called for both
-     * clocks, as promised, because a test may move only one of them. */
-    if (wall > now || now - wall > NOISE_MS || clock->hook != NULL)
-        now = read_at(clock, wall, twi_clock_mono_ms(clock));
+/* Called with a reading of the wall clock, and the word after it. */
+static __attribute__((noinline)) int64_t read_both(struct twi_clock *clock, int64_t wall, int64_t word) {
+    int64_t now = read_at(clock, wall, twi_clock_mono_ms(clock));
     if (state_of(word) == TWI_CLOCK_ASKED) count_readings(clock, 1);
     return now;
 }
 
-int64_t twi_clock_exact_us(struct twi_clock *clock) {
-    if (clock->grain_ms != 0) return twi_clock_read(clock) * 1000;
+/* Most reads of a coarse clock give a tick that another read has already seen, or a time before that of the last fine
+ * reading. Then engine time cannot move, and one reading is enough. A hook is always called for both clocks, as
+ * promised, because a test may move only one of them. */
+int64_t twi_clock_read(struct twi_clock *clock) {
+    if (twi_unlikely(clock->hook != NULL)) {
+        int64_t wall = wall_ms(clock);
+        return read_both(clock, wall, twi_load_relaxed(&clock->word));
+    }
+    int64_t wall = system_ms(CLOCK_REALTIME_COARSE), word = twi_load_relaxed(&clock->word);
+    int64_t now = twi_clock_time_of(word);
+    if (twi_unlikely((uint64_t)(now - wall) > NOISE_MS)) return read_both(clock, wall, word);
+    if (state_of(word) == TWI_CLOCK_ASKED) count_readings(clock, 1);
+    return now;
+}
+
+static __attribute__((noinline)) int64_t read_fine_us(struct twi_clock *clock) {
     int64_t wall_us = fine_us(clock, TW_CLOCK_WALL), wall = floor_by(wall_us, 1000);
     int64_t ahead = wall - time_in_word_ms(clock), now;
     if (ahead >= 0 && ahead <= NOISE_MS && clock->hook == NULL) {
@@ -321,6 +331,10 @@ int64_t twi_clock_exact_us(struct twi_clock *clock) {
     if (now == wall) return wall_us;
     int64_t line_us = mono_us + twi_load_relaxed(&clock->offset_ms) * 1000; /* while the wall clock is not followed */
     return floor_by(line_us, 1000) == now ? line_us : now * 1000;
+}
+
+int64_t twi_clock_exact_us(struct twi_clock *clock) {
+    return clock->grain_ms == 0 ? read_fine_us(clock) : twi_clock_read(clock) * 1000;
 }
 
 int64_t twi_clock_pause_ms(struct twi_clock *clock) {

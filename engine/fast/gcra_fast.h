@@ -14,13 +14,15 @@
 #ifndef TWI_HOT_GCRA_ONCE
 #define TWI_HOT_GCRA_ONCE
 
-/* Returns true if the word has a moment of this limit, and may change. Another limit of the window has a number. */
-TWI_INLINE bool hot_is_paced(struct twi_cell *cell, uint64_t word, int64_t limit) {
-    uint64_t moment = (uint64_t)twi_word_value(word);
-    /* 0 is above all moments if 1 is subtracted */
-    return !twi_hardly((word & (TWI_FROZEN | TWI_GCRA_PACE_CLOSED)) != 0) &&
-           !twi_hardly((moment - 1) >> TWI_GCRA_PACE_MOMENT_BITS != 0) &&
-           !twi_hardly(twi_load_relaxed(&cell->limit) != limit);
+/* Returns the moment of the word, with its two flags as the highest bits. So whatever this path may not decide makes it
+ * too large: a flag, and the number that another limit of the window has. */
+TWI_INLINE uint64_t hot_moment_of(uint64_t word) {
+    static_assert(TWI_COUNT_SHIFT == 2 && (TWI_FROZEN | TWI_GCRA_PACE_CLOSED) == 3,
+                  "the flags are the lowest two bits");
+    return word >> TWI_COUNT_SHIFT | word << (64 - TWI_COUNT_SHIFT);
+}
+TWI_INLINE bool hot_is_moment(uint64_t moment) {
+    return !twi_hardly((moment - 1) >> TWI_GCRA_PACE_MOMENT_BITS != 0); /* 0 is above all if 1 is subtracted */
 }
 
 /* Decides by the time of the word, if that is known and serves (twi_gcra_pace_is_final()), otherwise by the exact one.
@@ -59,14 +61,17 @@ TWI_INLINE void hot_pace_fill(const struct twi_gcra_pace *pace, tw_status status
 TWI_HOT_CODE tw_status TWI_HOT_GCRA(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     tw_engine *engine = family->engine;
     struct twi_thread *self = twi_thread_self;
-    struct twi_limit_shard *counts = twi_limit_stats_line(family, self);
-    if (!hot_may_begin_apart(self, engine) || twi_hardly(counts == NULL) ||
-        twi_hardly((((uint64_t)n - 1) | ((uint64_t)limit - 1)) >> 53 != 0))
+    bool outermost;
+    if (twi_hardly((((uint64_t)n - 1) | ((uint64_t)limit - 1)) >> 53 != 0) ||
+        !hot_may_begin_short(self, engine, &outermost))
         return twi_shadow_acquire(family, key, n, limit, verdict);
+    if (twi_likely(outermost)) twi_section_enter_first(self);
+    if (n <= 0 || limit <= 0) __builtin_unreachable(); /* so no decision looks again */
+    struct twi_limit_shard *counts = twi_limit_stats_line(family, self);
+    if (twi_hardly(counts == NULL)) goto complete;
     struct twi_gcra_pace pace;
     twi_gcra_pace_begin(&pace, family, n, limit);
-    if (twi_hardly(n > pace.burst)) return twi_shadow_acquire(family, key, n, limit, verdict);
-    bool outermost = twi_section_enter_short(self);
+    if (twi_hardly(n > pace.burst)) goto complete;
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     TWI_RACE_POINT(window_loaded_time_not_read);
     int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* after W1, as the exact clock */
@@ -78,11 +83,14 @@ TWI_HOT_CODE tw_status TWI_HOT_GCRA(tw_family *family, tw_key key, int64_t n, in
     if (twi_hardly(cell == NULL)) goto complete;
     TWI_RACE_POINT(limit_cell_found_not_read);
     uint64_t word = twi_load_acquire(&cell->local); /* N4 */
-    int64_t at = twi_word_value(word);
+    uint64_t at = hot_moment_of(word);
     pace.start_ms = generation->start_ms;
-    if (!hot_is_paced(cell, word, limit)) goto complete;
+    if (!hot_is_moment(at) || twi_hardly(twi_load_relaxed(&cell->limit) != limit)) goto complete;
     tw_status status;
-    if (twi_hardly(!hot_pace_decide(engine, &pace, at, is_known, now_ms, &status))) goto complete;
+    if (twi_hardly(!hot_pace_decide(engine, &pace, (int64_t)at, is_known, now_ms, &status))) goto complete;
+    /* n is from 1 to the burst: an admitted call leaves no empty bucket, and an empty one denies nothing */
+    twi_check_dear(pace.empty > pace.now);
+    if (pace.empty <= pace.now) __builtin_unreachable();
     int64_t left = twi_gcra_pace_left(&pace), calls;
     if (status == TW_OK) {
         uint64_t after = (uint64_t)pace.empty << TWI_COUNT_SHIFT;
@@ -95,10 +103,10 @@ TWI_HOT_CODE tw_status TWI_HOT_GCRA(tw_family *family, tw_key key, int64_t n, in
         calls = twi_limit_stats_raise(&counts->denied);
     }
     if (twi_likely(verdict != NULL)) hot_pace_fill(&pace, status, left, engine->clock.grain_ms, verdict);
-    twi_section_leave_short(self, outermost);
+    twi_section_leave_short(self, self->depth == 0);
     (void)twi_call_over(engine, calls);
     return status;
 complete:
-    twi_section_leave_short(self, outermost);
+    twi_section_leave_short(self, self->depth == 0);
     return twi_shadow_acquire(family, key, n, limit, verdict);
 }

@@ -182,11 +182,14 @@ struct twi_limit_kind {
     bool (*is_fresh)(tw_family *family, tw_key key);
     const struct twi_strict_kind *strict; /* of strict limits (strict_call.h), otherwise NULL */
 };
-/* Returns the most units that the limit can give at once, if no count is below 0. A limit that is refused later may be
- * below 0. */
-TWI_INLINE int64_t twi_limit_most_at_once(const struct tw_family *family, int64_t limit) {
-    int64_t burst = family->kind.is_gcra ? twi_load_relaxed(&family->policy.burst) : 0;
+/* Returns the most units that a GCRA limit can give at once. A limit that is refused later may be below 0. */
+TWI_INLINE int64_t twi_limit_burst(const struct tw_family *family, int64_t limit) {
+    int64_t burst = twi_load_relaxed(&family->policy.burst);
     return burst == 0 || burst > limit ? limit : burst;
+}
+/* The same for any limit, if no count is below 0. */
+TWI_INLINE int64_t twi_limit_most_at_once(const struct tw_family *family, int64_t limit) {
+    return family->kind.is_gcra ? twi_limit_burst(family, limit) : limit;
 }
 TWI_INLINE bool twi_limit_is_in_range(int64_t n, int64_t limit) {
     return (uint64_t)n <= (uint64_t)TW_DELTA_MAX && (uint64_t)limit <= (uint64_t)TW_DELTA_MAX;

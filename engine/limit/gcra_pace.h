@@ -25,7 +25,7 @@ TWI_INLINE void twi_gcra_pace_begin(struct twi_gcra_pace *pace, const struct tw_
                                     int64_t limit) {
     twi_check_dear(n >= 0 && limit >= 0 && limit <= TW_DELTA_MAX);
     *pace = (struct twi_gcra_pace){.n = n, .limit = limit, .window_us = family->rule.window_ms * 1000};
-    pace->burst = twi_limit_most_at_once(family, limit);
+    pace->burst = twi_limit_burst(family, limit);
     if (limit == 0) return;
     pace->charge = n <= limit ? twi_share_down(n, TWI_GCRA_PACE_WINDOW, limit) : 0;
     pace->most = pace->burst == limit ? TWI_GCRA_PACE_WINDOW : twi_share_up(pace->burst, TWI_GCRA_PACE_WINDOW, limit);
@@ -64,14 +64,19 @@ TWI_INLINE int64_t twi_gcra_pace_ahead(const struct twi_gcra_pace *pace) {
 }
 TWI_INLINE int64_t twi_gcra_pace_left(const struct twi_gcra_pace *pace) {
     int64_t room = pace->most - twi_gcra_pace_ahead(pace);
-    int64_t left = pace->limit <= 0 || room < 0 ? 0 : twi_share_up(room + 1, pace->limit, TWI_GCRA_PACE_WINDOW) - 1;
+    if (pace->limit <= 0 || room < 0) return 0;
+    /* the share of room + 1, rounded up, less 1 */
+    twi_wide_bits product = (twi_wide_bits)((uint64_t)room + 1) * (uint64_t)pace->limit - 1;
+    int64_t left = twi_wide_divided(product, TWI_GCRA_PACE_WINDOW);
     return left > pace->burst ? pace->burst : left;
 }
 
-/* Returns the time from now until a moment of the word. */
+/* Returns the time from now until a later moment of the word. */
 TWI_INLINE int64_t twi_gcra_pace_until_ms(const struct twi_gcra_pace *pace, int64_t moment) {
     twi_check_dear(pace->window_us > 0);
-    return (twi_share_up(moment, pace->window_us, TWI_GCRA_PACE_WINDOW) - pace->since_us + 999) / 1000;
+    int64_t until_us = twi_share_up(moment, pace->window_us, TWI_GCRA_PACE_WINDOW) - pace->since_us;
+    twi_check_dear(until_us >= 0); /* unsigned numbers are divided in fewer instructions */
+    return (int64_t)(((uint64_t)until_us + 999) / 1000);
 }
 
 #endif

@@ -6,6 +6,7 @@
  * Covers: engine/fast/gcra_fast.h, engine/fast/sliding_fast.h, engine/limit/gcra_pace.h, engine/limit/slide.h. */
 #include "tests/unit/rig.h"
 
+#include "engine/limit/gcra_pace.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/limit/shadow.h"
 
@@ -185,6 +186,29 @@ static void play_all(bool is_gcra) {
         rig_open(&rig);
         play(seed + i, is_gcra);
         rig_close(&rig);
+    }
+}
+
+/* Goal: how many units are left, and the time until a moment, are the shares that divisions of 128 bits give.
+ * Method: edges of room, limit and window, and drawn ones. The room is that of a bucket that is empty now. */
+TEST(shares_are_exact) {
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed());
+    for (uint32_t i = 0; i < 200000; i++) {
+        int64_t limit = TEST_PRNG_PICK(&prng, 1, 2, 3, 1000000, TW_DELTA_MAX - 1, TW_DELTA_MAX,
+                                       1 + (int64_t)(test_prng_next(&prng) >> (11 + test_prng_below(&prng, 53))));
+        int64_t drawn = (int64_t)(test_prng_next(&prng) >> (7 + test_prng_below(&prng, 57)));
+        int64_t room = TEST_PRNG_PICK(&prng, 0, 1, TWI_GCRA_PACE_WINDOW, TWI_GCRA_PACE_WINDOW - 1,
+                                      TWI_GCRA_PACE_WINDOW / limit, TWI_GCRA_PACE_WINDOW / limit - 1, drawn);
+        struct twi_gcra_pace pace = {.limit = limit, .burst = limit, .most = room};
+        twi_wide units = ((twi_wide)(room + 1) * limit + TWI_GCRA_PACE_WINDOW - 1) / TWI_GCRA_PACE_WINDOW - 1;
+        assert_i64_equal(twi_gcra_pace_left(&pace), units > limit ? limit : (int64_t)units);
+        pace.window_us =
+            1000 * TEST_PRNG_PICK(&prng, 1, 1000, 366 * TW_DAY, 1 + (int64_t)test_prng_below(&prng, TW_DAY));
+        twi_gcra_pace_set_since(&pace, (int64_t)test_prng_below(&prng, (uint64_t)pace.window_us), true);
+        int64_t moment = pace.now + 1 + room;
+        twi_wide until_us = ((twi_wide)moment * pace.window_us + TWI_GCRA_PACE_WINDOW - 1) / TWI_GCRA_PACE_WINDOW;
+        assert_i64_equal(twi_gcra_pace_until_ms(&pace, moment), (int64_t)((until_us - pace.since_us + 999) / 1000));
     }
 }
 
