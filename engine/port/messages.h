@@ -158,21 +158,22 @@ struct twi_closing_message {
     int64_t ends_ms[TWI_CLOSING_ENDS_MAX]; /* ... and those that end at these times */
     uint32_t end_count;
     bool known;    /* Redis knew this engine before */
-    bool flag;     /* in CLAIM: the names are listed; in READ: the engine has a claim */
-    bool through;  /* in LIST and CLAIM: an earlier message said that the engine does not delay the window */
+    bool flag;     /* in CLAIM and LIST: Redis has the names; in READ: the engine has a claim */
+    bool through;  /* in CLAIM and LIST: an earlier message said that the engine does not delay the window */
     char scan[24]; /* READ, FETCH */
     int64_t life_ms, sent_ms;
     int64_t word_ms; /* in HEARTBEAT: the engine's time when it wrote the list of windows that it delays */
     bool by_tag;     /* names are grouped by tag (engine/turn/closing_tags.h), and LIST and READ are about the index */
     uint32_t group, round; /* the set of names, in ADD, FETCH and DROP */
-    bool recorded;         /* in LIST and ADD: this engine has recorded names of the window (twi_port_window_names()) */
+    /* in CLAIM, LIST and ADD: this engine has recorded names of the window (twi_port_window_names()) */
+    bool recorded;
     /* In PARTIAL: when other engines may adopt the window. In HEARTBEAT: a window that others could have adopted
      * before this time is forgotten. */
     int64_t look_ms;
     struct twi_closing_announcement announced; /* in HEARTBEAT by tag: windows in which this engine will count */
     uint32_t name_count;
     tw_key
-        /* in LIST and ADD; valid until the next message is requested. The caller has room for TWI_CLOSING_NAMES_MAX */
+        /* in LIST (by tag) and ADD; valid until the next message is requested. The caller has room for TWI_CLOSING_NAMES_MAX */
         *names;
 };
 enum twi_closing_kind {

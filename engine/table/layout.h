@@ -174,6 +174,8 @@ struct twi_generation_history {
 struct twi_generation_closing {
     bool is_adopted : 1;     /* others counted in it; this engine has adopted it */
     bool names_recorded : 1; /* Redis has names of its keys */
+    bool names_doubted : 1;  /* Redis may lack some of them, so they are recorded again before it is closed */
+    bool names_again : 1;    /* each of its items brings its key's name, whatever was recorded before */
     bool is_listed : 1;      /* the family's list of windows in Redis contains it, because this engine announced it */
     bool is_held : 1;        /* its counts wait for this announcement */
 };

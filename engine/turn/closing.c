@@ -6,6 +6,7 @@
 
 #include "engine/turn/closing_send.h"
 #include "engine/turn/closing_tags.h"
+#include "engine/core/window_map.h"
 #include "engine/count/dirty.h"
 
 /* ---- the steps of a window ---- */
@@ -13,6 +14,7 @@
 void twi_closing_restart(struct twi_generation *generation) {
     twi_check(generation->family != NULL);
     generation->turn.closing.names_recorded = false;
+    generation->turn.closing.names_doubted = true;
     struct twi_close_election *election = twi_close_election_of(generation);
     if (election == NULL || election->state == TWI_ELECTION_DONE || election->state == TWI_ELECTION_PARTIAL ||
         election->state == TWI_ELECTION_UNSENT ||
@@ -30,6 +32,23 @@ void twi_closing_restart(struct twi_generation *generation) {
     twi_closing_appoint(generation->family);
 }
 
+static void doubt_names(void *ctx, struct twi_generation *generation) {
+    const tw_engine *engine = ctx;
+    struct twi_close_election *election = twi_close_election_of(generation);
+    generation->turn.closing.names_doubted = true;
+    bool waits = election != NULL && election->tags == NULL &&
+                 (election->state == TWI_ELECTION_CLAIM || election->state == TWI_ELECTION_RECORD);
+    if (!waits) return;
+    twi_close_election_record(election, engine->turn.mono_ms);
+    twi_closing_appoint(generation->family);
+}
+
+void twi_closing_doubt_names(tw_engine *engine) {
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
+         family = twi_load_acquire(&family->entry.next))
+        if (family->kind.closes_once) twi_window_visit(family, doubt_names, engine);
+}
+
 bool twi_closing_is_repeat(const struct twi_generation *generation) {
     const struct twi_close_election *election = twi_close_election_of(generation);
     return election != NULL && election->is_repeat;
@@ -43,11 +62,12 @@ void twi_closing_note_unreported(struct twi_generation *generation, const char *
                  "no hook was called for a window of family \"%s\": %s", family->options.name, why);
 }
 
-/* Called when no count is unsent any more. Returns true if no count was added since then. */
+/* Called when no count is unsent any more. Returns true if no count was added since then, and no name is lacking. */
 static bool is_paid(struct twi_close_election *election) {
     twi_check(election->state == TWI_ELECTION_UNSENT);
     twi_check(twi_generation_is_drained(election->generation));
-    if (election->generation->turn.acked_units == election->acked_units) {
+    bool is_whole = !twi_close_election_lacks_names(election);
+    if (election->generation->turn.acked_units == election->acked_units && is_whole) {
         twi_close_election_end_closed(election);
         return true;
     }
@@ -87,9 +107,9 @@ static bool request_total_of(void *ctx, struct twi_cell *cell, uint64_t meta) {
     return true;
 }
 
-/* Returns true if every total was requested and has arrived. */
+/* Requests every total. Returns true if they have arrived. */
 static bool has_totals(struct twi_arena *arena, struct twi_close_election *election, bool drained, uint32_t *work) {
-    twi_check(election->generation != NULL && election->state == TWI_ELECTION_TOTALS);
+    twi_check(election->state == TWI_ELECTION_TOTALS || election->state == TWI_ELECTION_RECORD);
     struct twi_generation *generation = election->generation;
     if (election->cursor.done) return drained;
     if (*work == 0) return false;
@@ -110,11 +130,30 @@ static enum twi_closing call_hook(const tw_engine *engine, const struct twi_clos
     return election->is_short ? TWI_CLOSING_LOCAL : TWI_CLOSING_CALL_HOOK;
 }
 
+/* Returns true if the totals have not arrived within the closing wait. */
+static bool is_late(const tw_engine *engine, const struct twi_close_election *election) {
+    return engine->turn.mono_ms - election->totals_ms >= engine->here->remote.tuning.closing_wait_ms;
+}
+
+/* The names come with the requests for the totals. If these have no reply in time, this engine delays nobody any longer.
+ * Once it has no unsent count, it begins again (is_paid()). */
+static enum twi_closing await_names(tw_engine *engine, struct twi_close_election *election, bool drained,
+                                    uint32_t *work) {
+    struct twi_generation_closing *closing = &election->generation->turn.closing;
+    bool have_come = has_totals(&engine->arena, election, drained, work);
+    if (!have_come && !is_late(engine, election)) return TWI_CLOSING_WAIT;
+    if (have_come) closing->names_doubted = false;
+    closing->names_again = false;
+    election->listed = true;
+    twi_close_election_enter(election, TWI_ELECTION_CLAIM, twi_close_election_claim_at_ms(election->generation));
+    twi_closing_appoint(election->generation->family);
+    return TWI_CLOSING_WAIT;
+}
+
 static enum twi_closing await_totals(tw_engine *engine, struct twi_close_election *election, bool drained,
                                      uint32_t *work) {
     twi_check(election->state == TWI_ELECTION_TOTALS);
-    bool late = engine->turn.mono_ms - election->totals_ms >= engine->here->remote.tuning.closing_wait_ms;
-    if (!has_totals(&engine->arena, election, drained, work) && !late) return TWI_CLOSING_WAIT;
+    if (!has_totals(&engine->arena, election, drained, work) && !is_late(engine, election)) return TWI_CLOSING_WAIT;
     if (election->tags != NULL && !election->partial && engine->peers.closing_pause_ms > engine->turn.mono_ms) {
         election->tags->pause_ms =
             engine->peers.closing_pause_ms; /* by then, engines with unsent counts for that store delay their windows */
@@ -147,6 +186,7 @@ enum twi_closing twi_closing_step(tw_engine *engine, struct twi_generation *gene
     }
     if (engine->turn.hooks_partial) return give_up(election, election->left_to_others);
     if (twi_closing_is_away(engine, generation)) return give_up(election, false);
+    if (election->state == TWI_ELECTION_RECORD) return await_names(engine, election, drained, work);
     if (election->state == TWI_ELECTION_TOTALS) return await_totals(engine, election, drained, work);
     return election->state == TWI_ELECTION_CALL_HOOK ? call_hook(engine, election) : TWI_CLOSING_WAIT;
 }

@@ -2,19 +2,21 @@
  * the part that each engine plays.
  *
  *   drained ─▶ CLAIM ◀─wait─▶ Redis
- *                ├─ list ───────▶ LIST: send the names of this engine's keys ─▶ CLAIM
+ *                ├─ list ───────▶ RECORD: batches bring the names of this engine's keys again ─▶ CLAIM
  *                ├─ you ────────▶ READ: fetch the names of the others' keys ─▶ TOTALS: request all totals ─▶ CALL_HOOK
  *                └─ it is closed ▶ OVER
  *   CALL_HOOK ─hook returned true▶ DONE: report it to Redis ─▶ OVER         DONE ─late counts are missing▶ CLAIM
  *   CALL_HOOK ─true, before the window's time▶ PARTIAL: report it to Redis ─▶ OVER
  *   CALL_HOOK ─hook returned false for a minute▶ PASS ─▶ CLAIM              no answer for a minute: TW_CLOSED_LOCAL
  *   closed, but this engine has unsent counts ─▶ UNSENT ─drained▶ CLAIM: the window is closed again (TW_CLOSED_AGAIN)
- * The script is sync/script/close_election.lua. If keys are in several stores, their names are in several stores, too:
- * see closing_tags.h.
+ * The names are in Redis since the first counts (closing_windows.h). They are recorded again only if Redis may lack
+ * them: it has lost data, or the window was closed before. An engine without a hook ends after its first answer. If keys
+ * are in several stores, their names are in several stores, too, and the engine lists them: see closing_tags.h. The
+ * script is sync/script/close_election.lua.
  *
  * Every second, and with every message about a window, an engine sends the list of windows that it delays. These are
  * the windows that it may still count in. They are also the windows that it has counted in, as long as Redis has not
- * acknowledged the counts or does not have the key names. An engine may claim a window that no engine delays. A claim
+ * acknowledged the counts or has not answered the first claim. An engine may claim a window that no engine delays. A claim
  * expires automatically. It is renewed until the hook was called. If the engine dies, another one claims the window.
  * Always true: the hook is called only under a claim that stays valid for at least half of its lifetime, and after
  * every total was requested again under that claim. A window that was reported is not reported again, even if Redis
@@ -48,6 +50,8 @@ bool twi_closing_gives_up(const tw_engine *engine, const struct twi_generation *
 /* Called if Redis, or one of its stores, has lost data that includes counts of the window. Messages about the window
  * that were sent before do not count any more. */
 void twi_closing_restart(struct twi_generation *generation);
+/* Called if Redis may have forgotten acknowledged batches, and names with them. */
+void twi_closing_doubt_names(tw_engine *engine);
 
 /* Returns true while a message about the family has no reply yet. */
 bool twi_closing_is_busy(const struct tw_family *family);

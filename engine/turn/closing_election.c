@@ -13,6 +13,39 @@ void twi_close_election_enter(struct twi_close_election *election, enum twi_clos
     election->cursor = (struct twi_cursor){0};
 }
 
+/* This engine has counted nothing in the window, and delays nobody. */
+static bool is_foreign(struct twi_generation *generation) {
+    return generation->turn.closing.is_adopted && !generation->has_cells &&
+           twi_cell_local(&generation->overflow, twi_load_relaxed(&generation->overflow.meta)) == 0;
+}
+
+/* Redis may have removed the names because the window was closed: who made the set before is of no interest. */
+void twi_close_election_record(struct twi_close_election *election, int64_t now_ms) {
+    twi_check(election->tags == NULL);
+    election->generation->turn.closing.names_recorded = false;
+    election->generation->turn.closing.names_doubted = election->generation->turn.closing.names_again = true;
+    election->listed = false;
+    election->through = is_foreign(election->generation);
+    election->totals_ms = now_ms;
+    twi_close_election_enter(election, TWI_ELECTION_RECORD, now_ms);
+}
+
+bool twi_close_election_lacks_names(const struct twi_close_election *election) {
+    return election->tags == NULL && election->generation->turn.closing.names_doubted;
+}
+
+/* By tag, an engine that leaves before the window's time, or has no hook, cannot know whether other engines will need
+ * its names. So it lists them. */
+static void begin(struct twi_close_election *election, int64_t at_ms) {
+    bool lists = election->tags != NULL && (election->lists_only || election->partial);
+    election->listed = false;
+    election->through = election->tags == NULL && is_foreign(election->generation);
+    if (twi_close_election_lacks_names(election))
+        twi_close_election_record(election, at_ms);
+    else
+        twi_close_election_enter(election, lists ? TWI_ELECTION_LIST : TWI_ELECTION_CLAIM, at_ms);
+}
+
 struct twi_close_election *twi_close_election_make(tw_engine *engine, struct twi_generation *generation) {
     twi_check(twi_close_election_of(generation) == NULL);
     twi_check(!generation->turn.hook_done);
@@ -28,11 +61,7 @@ struct twi_close_election *twi_close_election_make(tw_engine *engine, struct twi
     election->start_ms = generation->start_ms;
     election->lists_only = !twi_closing_has_hook(family);
     election->partial = engine->turn.now_ms < twi_family_takes_until(family, generation->end_ms);
-    /* The names are listed, too, because an engine that leaves before the window's time, or has no hook, cannot know
-     * whether other engines will need them. */
-    twi_close_election_enter(election,
-                             election->lists_only || election->partial ? TWI_ELECTION_LIST : TWI_ELECTION_CLAIM,
-                             engine->turn.mono_ms);
+    begin(election, engine->turn.mono_ms);
     election->next = family->turn.closing.elections;
     family->turn.closing.elections = election;
     return election;
@@ -77,17 +106,15 @@ void twi_close_election_end_closed(struct twi_close_election *election) {
 
 void twi_close_election_begin_again(struct twi_close_election *election) {
     twi_check(election->state != TWI_ELECTION_OVER);
-    election->listed = election->through = false;
     if (election->tags != NULL) twi_closing_tags_reset(election->tags);
-    twi_close_election_enter(
-        election, election->lists_only || election->partial ? TWI_ELECTION_LIST : TWI_ELECTION_CLAIM, election->at_ms);
+    begin(election, election->at_ms);
 }
 
 /* Other engines have closed the window, or continue with it. The unsent counts of this engine are too late for that
  * closing. The window is closed again when Redis has those counts. */
 void twi_close_election_end_by_others(struct twi_close_election *election) {
     twi_check(election->generation != NULL && election->state != TWI_ELECTION_OVER);
-    if (twi_generation_is_drained(election->generation)) {
+    if (twi_generation_is_drained(election->generation) && !twi_close_election_lacks_names(election)) {
         twi_close_election_end_closed(election);
         return;
     }
@@ -106,7 +133,7 @@ void twi_close_election_lack(struct twi_close_election *election, const char *wh
     election->is_short = true;
 }
 
-/* Redis has the names of all keys of this engine. */
+/* Redis has the names of all keys of this engine, and knows that it no longer delays the window. */
 void twi_close_election_end_list(struct twi_close_election *election) {
     twi_check(election->state != TWI_ELECTION_OVER);
     election->listed = election->through = true;
@@ -156,14 +183,18 @@ enum twi_closing_verb twi_close_election_verb(const struct twi_close_election *e
     case TWI_ELECTION_PASS: return TWI_CLOSING_SEND_PASS;
     case TWI_ELECTION_PARTIAL: return TWI_CLOSING_SEND_PARTIAL;
     case TWI_ELECTION_DONE: return TWI_CLOSING_SEND_DONE;
-    default: return election->partial ? TWI_CLOSING_SEND_LAST : TWI_CLOSING_SEND_CLAIM;
+    default:
+        if (election->tags == NULL && (election->lists_only || (election->partial && !election->through)))
+            return TWI_CLOSING_SEND_LIST;
+        return election->partial ? TWI_CLOSING_SEND_LAST : TWI_CLOSING_SEND_CLAIM;
     }
 }
 
-/* In these states the engine has no claim on a partial window, so there is nothing to renew. */
+/* In these states the engine has nothing to say, for example no claim to renew. */
 bool twi_close_election_is_silent(const struct twi_close_election *election) {
     bool holds = election->state == TWI_ELECTION_TOTALS || election->state == TWI_ELECTION_CALL_HOOK;
-    return (holds && election->partial) || election->state == TWI_ELECTION_UNSENT;
+    return (holds && election->partial) || election->state == TWI_ELECTION_UNSENT ||
+           election->state == TWI_ELECTION_RECORD;
 }
 
 /* Returns true for ADD, FETCH and DROP. These go to the set of names of a group, not to the election. */

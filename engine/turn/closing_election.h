@@ -11,6 +11,7 @@
 
 enum twi_close_election_state {
     TWI_ELECTION_CLAIM,
+    TWI_ELECTION_RECORD,  /* Redis may lack names of this engine's keys: batches bring them again */
     TWI_ELECTION_LIST,    /* names by tag: announce that names will be added */
     TWI_ELECTION_ADD,     /* names by tag: add the names, group by group */
     TWI_ELECTION_CONFIRM, /* names by tag: list the groups */
@@ -35,8 +36,8 @@ struct twi_close_election {
     bool in_flight;
     /* this engine gives the window up while others may still count in it. The others continue with it. */
     bool partial;
-    bool lists_only;     /* this engine has no hook, so it only lists its key names */
-    bool listed;         /* Redis has the names of this engine's keys */
+    bool lists_only;     /* this engine has no hook, so it only says that it no longer delays the window */
+    bool listed;         /* Redis has the names of this engine's keys, whether it was closed before or not */
     bool through;        /* this engine no longer delays the window */
     bool is_repeat;      /* the window was reported before */
     bool left_to_others; /* according to the last reply, another engine has claimed the window */
@@ -45,11 +46,11 @@ struct twi_close_election {
     /* the hook will not get all counts, because memory for others' keys, names or totals are missing */
     bool is_short;
     int64_t failing_ms;              /* since when the set of names refuses messages; 0: it accepts them */
-    struct twi_cursor cursor, page;  /* the current walk, and the place where the page in flight began */
+    struct twi_cursor cursor;        /* the current walk */
     char scan[24];                   /* how far the names of other engines were read (the cursor of SCAN) */
     int64_t at_ms;                   /* when to send next; monotonic, same as all times here */
     int64_t claim_ms;                /* the claim is valid until then */
-    int64_t chosen_ms, totals_ms;    /* when this engine won the claim; when it began to request totals */
+    int64_t chosen_ms, totals_ms;    /* when this engine won the claim; when RECORD or TOTALS began */
     uint64_t acked_units;            /* in UNSENT: the units acknowledged when the window was closed */
     struct twi_closing_keys foreign; /* keys that only other engines counted; the hook reads them, too */
     struct twi_closing_tags *tags;   /* names are grouped by tag (closing_tags.h); NULL means that all are in one set */
@@ -61,6 +62,10 @@ struct twi_close_election *twi_close_election_of(const struct twi_generation *ge
 struct twi_close_election *twi_close_election_make(tw_engine *engine, struct twi_generation *generation);
 void twi_close_election_enter(struct twi_close_election *election, enum twi_close_election_state state, int64_t at_ms);
 void twi_close_election_begin_again(struct twi_close_election *election);
+/* Returns true if Redis may lack names of this engine's keys. record(): batches bring them again, and then the election
+ * goes on with its claim. By tag, a list of names does that. */
+bool twi_close_election_lacks_names(const struct twi_close_election *election);
+void twi_close_election_record(struct twi_close_election *election, int64_t now_ms);
 void twi_close_election_end(struct twi_close_election *election);
 void twi_close_election_end_closed(struct twi_close_election *election);
 void twi_close_election_end_by_others(struct twi_close_election *election);

@@ -59,6 +59,7 @@ static void forget_listed(void *ctx, struct twi_generation *generation) {
     (void)ctx;
     generation->turn.closing.names_recorded = generation->turn.closing.is_listed = generation->turn.closing.is_held =
         false;
+    generation->turn.closing.names_doubted = true;
 }
 
 static void take_reply_time(struct tw_family *family, const struct twi_closing_answer *answer) {
@@ -152,14 +153,18 @@ static void chosen(struct twi_close_election *election, const struct twi_closing
     }
     election->chosen_ms = now_ms;
     election->through = true;
+    election->listed = election->listed || election->tags == NULL;
     begin_reading(election, now_ms);
 }
 
-/* If names are grouped by tag, they need several messages. The window is delayed until all names are in Redis. */
+/* The window is delayed until all names are in Redis. */
 static void begin_list(struct twi_close_election *election, int64_t now_ms) {
     twi_check(election->state != TWI_ELECTION_OVER);
-    if (election->tags != NULL) election->through = false;
-    twi_close_election_enter(election, TWI_ELECTION_LIST, now_ms);
+    election->through = false;
+    if (election->tags != NULL)
+        twi_close_election_enter(election, TWI_ELECTION_LIST, now_ms);
+    else
+        twi_close_election_record(election, now_ms);
 }
 
 /* Returns how soon to ask again for a window that other engines delay or have claimed. */
@@ -173,13 +178,20 @@ static void take_claim_answer(struct twi_close_election *election, const struct 
                               enum twi_closing_kind kind, int64_t now_ms) {
     twi_check(message->election == election);
     election->left_to_others = kind == TWI_CLOSING_REPLY_OTHER;
-    if (kind == TWI_CLOSING_REPLY_YOU)
+    if (kind == TWI_CLOSING_REPLY_YOU) {
         chosen(election, message, now_ms);
-    else if (kind == TWI_CLOSING_REPLY_LIST)
+        return;
+    }
+    if (kind == TWI_CLOSING_REPLY_LIST) {
         begin_list(election, now_ms);
-    else
-        twi_close_election_enter(election, TWI_ELECTION_CLAIM,
-                                 now_ms + in_a_crowd(election->generation->family, pause_ms(election, kind)));
+        return;
+    }
+    int64_t later_ms = in_a_crowd(election->generation->family, pause_ms(election, kind));
+    if (election->tags == NULL && !election->through) {
+        election->listed = election->through = true;
+        if (kind == TWI_CLOSING_REPLY_WAIT) later_ms = 0; /* the others may have waited for this engine alone */
+    }
+    twi_close_election_enter(election, TWI_ELECTION_CLAIM, now_ms + later_ms);
 }
 
 static void take_last_answer(struct twi_close_election *election, enum twi_closing_kind kind, int64_t now_ms) {
@@ -193,7 +205,10 @@ static void take_last_answer(struct twi_close_election *election, enum twi_closi
 
 static void begin_totals(struct twi_close_election *election, int64_t now_ms) {
     twi_check(election->state != TWI_ELECTION_OVER && election->totals_ms <= now_ms);
-    if (election->generation->turn.closing.is_adopted && !election->generation->has_cells && !election->has_names)
+    const struct twi_generation *generation = election->generation;
+    bool needs_names = (generation->turn.closing.is_adopted && !generation->has_cells) ||
+                       (election->tags == NULL && generation->turn.closing.names_recorded);
+    if (needs_names && !election->has_names)
         twi_close_election_lack(election, "it has counts, and Redis has no name of a key");
     election->totals_ms = now_ms;
     twi_close_election_enter(election, TWI_ELECTION_TOTALS, now_ms);
@@ -289,11 +304,13 @@ static void take_index_answer(struct twi_close_election *election, const struct 
 
 static void take_list_answer(struct twi_close_election *election, const struct twi_closing_answer *answer,
                              int64_t now_ms) {
-    election->at_ms = now_ms; /* send the next page now */
+    election->at_ms = now_ms;
     if (answer->kind == TWI_CLOSING_REPLY_LATE && election->lists_only) note_late(election);
     if (election->tags != NULL)
         take_index_answer(election, answer, now_ms);
-    else if (election->cursor.done)
+    else if (answer->kind == TWI_CLOSING_REPLY_LIST)
+        begin_list(election, now_ms);
+    else
         twi_close_election_end_list(election);
 }
 
@@ -339,17 +356,18 @@ static void take_set_failure(tw_engine *engine, struct twi_close_election *elect
 static void take_names_refusal(struct twi_close_election *election, const struct twi_closing_message *message,
                                int64_t now_ms) {
     twi_check(message->election == election);
-    bool lists = election->state == TWI_ELECTION_LIST, reads = election->state == TWI_ELECTION_READ;
-    if (election->tags != NULL || !has_sent(election, message) || !(lists || reads)) return;
+    bool ends = election->state == TWI_ELECTION_CLAIM && message->recorded;
+    if (election->tags != NULL || !has_sent(election, message) || !(ends || election->state == TWI_ELECTION_READ))
+        return;
     if (election->failing_ms == 0) election->failing_ms = now_ms != 0 ? now_ms : 1;
     if (now_ms - election->failing_ms < election->generation->family->engine->here->remote.tuning.closing_wait_ms)
         return;
     election->failing_ms = 0;
     twi_close_election_lack(election, "Redis refuses the set of their names");
-    if (reads)
-        begin_totals(election, now_ms);
+    if (ends)
+        election->generation->turn.closing.names_recorded = false;
     else
-        twi_close_election_end_list(election);
+        begin_totals(election, now_ms);
 }
 
 static void take_closer_answer(struct twi_close_election *election, const struct twi_closing_message *message,
@@ -368,7 +386,7 @@ static void take_closer_answer(struct twi_close_election *election, const struct
         twi_close_election_end_by_others(election);
         return;
     }
-    if (message->verb == TWI_CLOSING_SEND_LIST || message->verb == TWI_CLOSING_SEND_READ) election->failing_ms = 0;
+    election->failing_ms = 0;
     if (answer->kind == TWI_CLOSING_REPLY_YOU && message->verb != TWI_CLOSING_SEND_READ) {
         election->is_repeat = answer->is_repeat;
         if (election->tags != NULL) election->tags->round = answer->round;
@@ -408,8 +426,6 @@ void twi_port_closing_answered(tw_engine *engine, const struct twi_closing_messa
         take_closer_answer(election, message, answer, now_ms);
     } else if (election != NULL) {
         election->at_ms = now_ms + (answer->kind == TWI_CLOSING_REPLY_REFUSED ? REFUSED_MS : AGAIN_MS);
-        if (message->verb == TWI_CLOSING_SEND_LIST && election->state == TWI_ELECTION_LIST)
-            election->cursor = election->page;
         if (of_names && has_sent(election, message)) take_set_failure(engine, election);
         if (answer->kind == TWI_CLOSING_REPLY_REFUSED) take_names_refusal(election, message, now_ms);
     }

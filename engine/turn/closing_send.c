@@ -74,38 +74,6 @@ static void fill_heartbeat(struct tw_family *family, struct twi_closing_message 
     message->word_ms = engine->turn.now_ms;
 }
 
-struct page {
-    struct twi_closing_message *message;
-    struct twi_cursor *cursor;
-    size_t bytes;
-};
-
-static bool list_name(void *ctx, struct twi_cell *cell, uint64_t meta) {
-    struct page *page = ctx;
-    struct twi_cold *cold = twi_cell_cold(cell, meta);
-    size_t size = meta & TWI_META_SIZE;
-    if (twi_cell_local(cell, meta) == 0 && twi_load_relaxed(&cold->acked) == 0) return true; /* it was only read */
-    if (page->message->name_count == TWI_CLOSING_NAMES_MAX || page->bytes + size > TWI_CLOSING_NAMES_BYTES_MAX) {
-        page->cursor->index--; /* this name begins the next page */
-        return false;
-    }
-    page->message->names[page->message->name_count++] = tw_bytes(cell->key, size);
-    page->bytes += size;
-    return true;
-}
-
-/* Returns false if there is no page to send now. */
-static bool fill_page(struct twi_arena *arena, struct twi_close_election *election,
-                      struct twi_closing_message *message) {
-    twi_check(election->state == TWI_ELECTION_LIST && message->name_count == 0);
-    struct page page = {message, &election->cursor, 0};
-    election->page = election->cursor;
-    election->cursor.looks = TWI_WORK_TURN;
-    if (!election->cursor.done) twi_table_walk(arena, election->generation, &election->cursor, list_name, &page);
-    if (message->name_count == 0 && election->cursor.done) twi_close_election_end_list(election);
-    return message->name_count != 0;
-}
-
 static bool is_due(const struct twi_turn_state *turn, const struct twi_close_election *election) {
     return !election->in_flight && election->at_ms <= turn->mono_ms && !twi_close_election_is_silent(election);
 }
@@ -117,10 +85,10 @@ static bool must_renew(const struct twi_turn_state *turn, const struct twi_close
 }
 
 /* Puts the names into the message. Returns false if it cannot be sent now. */
-static bool fill(tw_engine *engine, struct twi_close_election *election, struct twi_closing_message *message) {
+static bool fill(struct twi_close_election *election, struct twi_closing_message *message) {
     twi_check(election->state != TWI_ELECTION_OVER);
     struct twi_closing_tags *tags = election->tags;
-    if (tags == NULL) return message->verb != TWI_CLOSING_SEND_LIST || fill_page(&engine->arena, election, message);
+    if (tags == NULL) return true;
     message->round = tags->round;
     message->group = tags->group;
     if (election->state == TWI_ELECTION_ADD) {
@@ -142,7 +110,7 @@ static bool message_of(tw_engine *engine, struct twi_close_election *election, s
     if (election->tags != NULL) election->tags->renews = must_renew(&engine->turn, election);
     message->verb = twi_close_election_verb(election);
     message->by_tag = election->tags != NULL;
-    if (!fill(engine, election, message)) return false;
+    if (!fill(election, message)) return false;
     message->election = election;
     message->start_ms = generation->start_ms;
     message->end_ms = generation->end_ms;

@@ -62,8 +62,12 @@ static bool make_distinct(tw_engine *engine, struct twi_generation *generation, 
  * window that is not closed yet needs the names also of counts that are only restored. */
 static bool needs_name(struct twi_generation *generation, struct twi_cell *cell, const struct twi_item *item) {
     twi_check(generation->family->kind.closes_once);
-    if (item->delta == 0 || cell == &generation->overflow) return false;
-    const struct twi_cold *cold = twi_generation_cold(generation, cell, twi_load_relaxed(&cell->meta));
+    if (cell == &generation->overflow) return false;
+    uint64_t meta = twi_load_relaxed(&cell->meta);
+    const struct twi_cold *cold = twi_generation_cold(generation, cell, meta);
+    if (generation->turn.closing.names_again) /* of a key that was only read, Redis has nothing */
+        return twi_load_relaxed(&cold->handed) != 0 || twi_load_relaxed(&cold->acked) != 0;
+    if (item->delta == 0) return false;
     return item->units != 0 ? !generation->turn.hook_done : twi_load_relaxed(&cold->acked) == 0;
 }
 

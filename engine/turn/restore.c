@@ -104,6 +104,7 @@ void twi_port_distinct_again(tw_engine *engine, uint32_t store) {
 void twi_port_forgotten(tw_engine *engine, uint32_t store) {
     engine->collector.forgot_mono_ms = engine->turn.mono_ms;
     twi_port_distinct_again(engine, store);
+    twi_closing_doubt_names(engine);
 }
 
 uint64_t twi_port_restore(tw_engine *engine, uint32_t index) {

@@ -17,7 +17,7 @@
 #include "close_election.lua.h"
 #include "window_names.lua.h"
 
-#define ARGUMENTS_MAX (13 + 3 * TWI_CLOSING_LISTED_MAX + TWI_CLOSING_NAMES_MAX) /* of one message, names included */
+#define ARGUMENTS_MAX (15 + 3 * TWI_CLOSING_LISTED_MAX + TWI_CLOSING_NAMES_MAX) /* of one message, names included */
 
 static const struct twi_script_source election_script = {twi_script_close_election, twi_script_close_election_sha1};
 static const struct twi_script_source names_script = {twi_script_window_names, twi_script_window_names_sha1};
@@ -297,13 +297,14 @@ static void put_message(struct twi_sync *sync, struct words *words, const struct
     int64_t offset_ms = store->connection->clock.offset_ms;
     put_i64(words, message->end_ms);
     put_i64(words, message->expiry_ms + offset_ms);
-    bool reads = message->verb == TWI_CLOSING_SEND_READ, asks = message->verb == TWI_CLOSING_SEND_CLAIM;
+    bool reads = message->verb == TWI_CLOSING_SEND_READ;
+    bool ends = message->verb == TWI_CLOSING_SEND_CLAIM || message->verb == TWI_CLOSING_SEND_LIST;
     if (reads) put_text(words, message->scan);
-    if (reads || asks) put_text(words, message->flag ? "1" : "0");
-    if (asks || message->verb == TWI_CLOSING_SEND_LIST) put_text(words, message->through ? "1" : "0");
-    if (message->verb == TWI_CLOSING_SEND_LIST) put_text(words, message->recorded ? "1" : "0");
-    if (asks || message->verb == TWI_CLOSING_SEND_PARTIAL || message->verb == TWI_CLOSING_SEND_DONE)
+    if (reads || ends) put_text(words, message->flag ? "1" : "0");
+    if (ends) put_text(words, message->through ? "1" : "0");
+    if (ends || message->verb == TWI_CLOSING_SEND_PARTIAL || message->verb == TWI_CLOSING_SEND_DONE)
         put_i64(words, message->start_ms);
+    if (ends) put_text(words, message->recorded ? "1" : "0");
     if (message->verb == TWI_CLOSING_SEND_PARTIAL) put_i64(words, message->look_ms + offset_ms);
     if (message->verb == TWI_CLOSING_SEND_HEARTBEAT) put_listed(words, message, offset_ms);
 }

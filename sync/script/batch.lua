@@ -470,12 +470,15 @@ if kind then                             -- the other groups: few batches make t
     else
       added = pcall('SADD', set, unpack(own_names(item_at, delta_at, width, first, last)))
     end
-    if type(added) ~= 'number' then return end
+    local is_lost = type(added) ~= 'number' -- the window is listed, so whoever makes the set learns of it
+    if is_lost and kind == 'N' then return end
     local is_closed = kind == 'n' and is_new and mark_late(state)
-    if was_there then return end
-    heal(set, expiry)
+    if was_there and not is_lost then return end
     local listed = kind == 'n' and pcall('ZADD', windows, string.format('%.0f', math.max(due, now)), start)
-    if (knows or listed == 0) and not is_closed then pcall('SADD', set, '') end
+    if not is_lost then
+      heal(set, expiry)
+      if (knows or listed == 0) and not is_closed then pcall('SADD', set, '') end
+    end
     if listed ~= 1 then return end
     local life = pcall('PTTL', windows)
     if type(life) == 'number' and now + life < tonumber(expiry) then pcall('PEXPIREAT', windows, expiry) end

@@ -5,14 +5,16 @@
 --          the number of its last message, and the windows that it holds up: all that end after `floor`, and those in
 --          the list. h: when the last message of any engine came. f: nobody is elected before this time. p: for how
 --          long (ms) no engine was heard at all; lifetimes do not run in that time. u:0 .. u:6, "end i:INSTANCE": an
---          engine that held a window up when last seen. k: how far this hash is tidied. Version 2: x, y:
+--          engine that held a window up when last seen. k: how far this hash is tidied. l: the end of a
+--          window whose names were lost, so that all record them again. Version 2: x, y:
 --          engines died without a word, the last of them at y, and of windows that end after x they may have recorded
 --          names in groups that no index has
 -- KEYS[2]  the window (a string). "c INSTANCE until": claimed; "p 0": no longer claimed; "d INSTANCE": closed; "t
 --          INSTANCE": reported before its time. Marks follow: " a", it was reported before; " +", an engine that holds
 --          it up came after it was claimed or closed; " #N", the round: how often it was closed (version 2)
--- KEYS[3]  the names of its keys (a set), until it is closed. In version 2 the names lie elsewhere (window_names.lua),
---          and this is the index: the groups of keys that have names
+-- KEYS[3]  the names of its keys (a set), until it is closed. Batches record them (batch.lua), and engines from before
+--          this rule list them when the window ends. In version 2 the names lie elsewhere (window_names.lua), and this is
+--          the index: the groups of keys that have names
 -- KEYS[4]  the windows that have counts and are not closed (a sorted set): the start, by when (ms) an engine that has
 --          not counted there may look after it. In version 1 the batch that records the first name makes the entry
 -- ARGV     1 version: 1, or 2 where keys lie in several stores; 2 verb, 3 instance, 4 number, rising with each message,
@@ -22,10 +24,11 @@
 --                   windows in which this engine will count: for each START, when others may look after it, when
 --                   their keys expire
 --            leave  the engine holds nothing up any more, and leaves
---            list   11 "1": the engine is through: it has held the window up and no longer does; 12 "1": it has
---                   recorded names of this window; 13.. names. In version 2 perhaps none: then names will be added
---            ask    11 "1": its names are listed, 12 "1": it is through. 13 the window's start. Claims the window, and
---                   renews the claim
+--            ask    claims the window, and renews the claim. 11 "1": since an answer to this engine, nothing has removed
+--                   its names (version 2: they are listed), 12 "1": it is through: an answer said that it no longer holds
+--                   the window up; 13 the window's start, 14 "1": it has recorded names of this window
+--            list   11 to 14 as with ask: the engine holds the window up no longer, and does not claim it. Version 2:
+--                   15.. groups of keys, perhaps none: then names will be added
 --            last   is any other engine there?
 --            read   11 cursor, 12 "1": only for the engine that has claimed it
 --            pass   gives the claim up: its hook refuses the window, another engine's hook may take it
@@ -35,9 +38,9 @@
 --          word: the interval (ms) of the heartbeat, START ... of the first windows in KEYS[4]; version 2, list, ask, last
 --          and done: the round; ask, last: 1 if all groups have to be read, 0 if those of the index suffice; ask:
 --          2 if counts were announced after the window was closed: names may be lacking}
---          OK; WAIT: others hold it up; LIST: send the names first; OTHER: another engine has claimed it; YOU: this
---          engine has; AGAIN: this engine has, and the window was reported before; DONE: it is closed already; LATE: it
---          is closed, without counts that came too late
+--          OK; WAIT: others hold it up; LIST: record the names again first (version 2: send them); OTHER: another engine
+--          has claimed it; YOU: this engine has; AGAIN: this engine has, and the window was reported before; DONE: it is
+--          closed already; LATE: it is closed, without counts that came too late
 --          NEW  the engine was here before and is not known any more: its list counts from its next message on. Nothing
 --               else was done
 --          OLD  a message from before its last one; CLASH another version. Nothing was done
@@ -46,9 +49,9 @@
 -- has four of KEYS. The reply has their replies in the same order. An error of one is its reply, and changes nothing for the
 -- others. LATER: the replies before it are so long that nothing was done
 --
--- An engine that asks or lists holds the window up from then on. If it is not through, and the window is claimed or
--- closed at that moment, that closing lacks its counts. Then the window is closed once more, by this engine or by the
--- next one that asks.
+-- If an engine asks or lists, is not through, and the window is claimed or closed at that moment, that closing lacks
+-- its counts. Then the window is closed once more, by this engine or by the next one that asks. Names that were recorded
+-- before a closing are gone with it, so an engine that comes after one records its names again.
 -- Always true: the first write of a message uses redis.call, so that Redis refuses all or nothing of it. Repeating a message changes only
 -- times. Time without any message ends no engine's life: Redis was unreachable, not the engines. The cost of a message does
 -- not grow with the number of engines, with one exception: if the last known holder of a window no longer holds it up,
@@ -59,13 +62,6 @@ local FEW = 64                           -- up to this many engines, the others 
 local DEATH_MS = 86400000                -- for a day after a death the names of all groups are read
 local FRESH_MS = 1500                    -- first use: live engines have come by then
 local REPLIES_MAX = 1000                 -- elements of the replies to many messages, before one more is looked at
-
--- A member of the set that begins with a zero byte is "\0size:name" and more of "size:name": names that a batch recorded.
-local function escape_names(arguments, first)
-  for i = first, #arguments do
-    if string.byte(arguments[i]) == 0 then arguments[i] = '\0' .. #arguments[i] .. ':' .. arguments[i] end
-  end
-end
 
 local function take(KEYS, ARGV)
   local by_tag = ARGV[1] == '2'
@@ -79,7 +75,7 @@ local function take(KEYS, ARGV)
     local till, number_sent, floor, ends = string.match(value or '', '^(%d+) (%d+) (%-?%d+) (%S+)$')
     return till and #till <= 14 and #number_sent <= 14 and {tonumber(till), number_sent, floor, ends} or nil
   end
-  local values = redis.call('HMGET', KEYS[1], me, 'h', 'f', 'p', 'k')
+  local values = redis.call('HMGET', KEYS[1], me, 'h', 'f', 'p', 'k', 'l')
   local function count_of(value)           -- nil: this script never wrote it
     return value and #value <= 14 and string.find(value, '^%d+$') and tonumber(value) or nil
   end
@@ -230,9 +226,10 @@ local function take(KEYS, ARGV)
     end
     return {'OK', now, others}
   end
-  local comes = verb == 'list' and ARGV[11] ~= '1' or verb == 'ask' and ARGV[12] ~= '1'
-  if comes and not late and (kind == 'd' or kind == 'c' and not is_mine) then
-    late = true
+  local ends = verb == 'ask' or verb == 'list' -- the engine needs the window no longer
+  local names_are_gone = again and kind ~= 't' and ARGV[11] ~= '1'
+  if ends and ARGV[12] ~= '1' and not late and (kind == 'd' or kind == 'c' and not is_mine) then
+    late, names_are_gone = true, names_are_gone or kind == 'd'
     put(kind .. ' ' .. who .. (till ~= '' and ' ' .. till or '') .. mark(again and kind == 'c', true))
   end
   -- By tag, counts come with no word to this store. An engine that has announced them after the window was closed is
@@ -248,14 +245,19 @@ local function take(KEYS, ARGV)
     put('d ' .. who .. mark(false, true))
   end
   if kind == 'd' and not late then return {'DONE', now, others} end
+  if ends and not by_tag and ARGV[14] == '1' then
+    local are_lost = not names_are_gone and redis.call('EXISTS', KEYS[3]) == 0
+    if are_lost then                       -- an empty name says so to the closer, for perhaps a dead engine had recorded some
+      redis.call('SADD', KEYS[3], '')
+      redis.pcall('PEXPIREAT', KEYS[3], text(math.max(tonumber(ARGV[10]), now + 4 * ttl)))
+      redis.call('HSET', KEYS[1], 'l', ARGV[9])
+    end
+    local is_asked = names_are_gone or ARGV[11] ~= '1' and (are_lost or values[6] == ARGV[9])
+    if is_asked then return {'LIST', now, others} end
+  end
   if verb == 'list' then
-    if ARGV[13] then
-      -- its names are gone, and others' names with them: an empty name says so to the closer
-      if ARGV[12] == '1' and not by_tag and kind ~= 'd' and not late and redis.call('EXISTS', KEYS[3]) == 0 then
-        redis.call('SADD', KEYS[3], '')
-      end
-      escape_names(ARGV, 13)
-      redis.call('SADD', KEYS[3], unpack(ARGV, 13))
+    if ARGV[15] then
+      redis.call('SADD', KEYS[3], unpack(ARGV, 15))
       redis.pcall('PEXPIREAT', KEYS[3], text(math.max(tonumber(ARGV[10]), now + 4 * ttl)))
     end
     return answer(kind == 'd' and 'LATE' or 'OK')
@@ -277,7 +279,9 @@ local function take(KEYS, ARGV)
     return {'OK', now, others}
   end
   -- ask
-  if ARGV[11] ~= '1' and (others ~= 0 or redis.call('EXISTS', KEYS[3]) == 1) then return {'LIST', now, others} end
+  if by_tag and ARGV[11] ~= '1' and (others ~= 0 or redis.call('EXISTS', KEYS[3]) == 1) then
+    return {'LIST', now, others}
+  end
   if is_anothers() then return {'OTHER', now, others} end
   if not is_mine and (now < from or not drained_by_others()) then return {'WAIT', now, others} end
   put('c ' .. ARGV[3] .. ' ' .. text(now + ttl) .. mark(again, is_mine and late))

@@ -8,10 +8,10 @@ Method: the library of commit EARLIER is built from git, or taken from TW_EARLIE
 compiled with each library. Families that share nothing but Redis play at the same time, because the death of an engine
 takes half a minute. Where this is no work tree of git, or the commit is not there, the test is left out.
 Always true: two peers of each version count in each window, under keys of their own and under keys of all."""
+import atexit
 import os
 import pathlib
 import queue
-import re
 import shutil
 import signal
 import socket
@@ -36,6 +36,7 @@ ONE_STORE, BY_TAG = "%n:%k:%Y%m%d%H%M%S", "%n:{%t}:%k:%Y%m%d%H%M%S"
 
 root, library, source = (pathlib.Path(name).absolute() for name in sys.argv[1:4])
 folder = pathlib.Path(tempfile.mkdtemp(prefix="closed_beside."))
+atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
 
 def run(*command, **options):
@@ -294,5 +295,4 @@ finally:
     for server in servers:
         server.process.kill()
         server.process.wait()
-    shutil.rmtree(folder, ignore_errors=True)
 tap.end()

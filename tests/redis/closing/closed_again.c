@@ -340,6 +340,71 @@ static const char *say(struct redis_server *server, const char *verb, const char
     return status;
 }
 
+/* As say(), of an engine that has recorded names of the window. */
+static const char *ask(struct redis_server *server, const char *who, bool is_listed, bool is_through) {
+    static char status[16];
+    char said[16];
+    snprintf(said, sizeof said, "%d", ++number);
+    const char *reply =
+        redis_server_ask(server, "EVAL", twi_script_close_election, "4", "tw:closers:f", "tw:closed:f", "tw:names:f",
+                         "tw:windows:f", "1", "ask", who, said, "0", "60000", is_through ? "1000" : "0", ",", "1000",
+                         "9999999999999", is_listed ? "1" : "0", is_through ? "1" : "0", "0", "1", NULL);
+    snprintf(status, sizeof status, "%.*s", (int)strcspn(reply, "\n"), reply);
+    return status;
+}
+
+static bool has_mark(struct redis_server *server, char mark) {
+    return strchr(redis_server_ask(server, "GET", "tw:closed:f", NULL), mark) != NULL;
+}
+
+/* Goal: names are removed with a closing. Each engine that comes after one is asked for its names again, before it is
+ * closed once more; an engine that finds it claimed for the first time is not, for the claim's names stay. */
+TEST(who_comes_after_a_closing_records_its_names_again) {
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    say(&server, "word", "a", "60000", false, "0", NULL);
+    redis_server_ask(&server, "HSET", "tw:closers:f", "f", "0", NULL);
+    redis_server_ask(&server, "SADD", "tw:names:f", "name", NULL);
+    assert_string_equal(ask(&server, "a", false, false), "YOU");
+    assert_string_equal(ask(&server, "b", false, false), "OTHER");
+    assert_true(has_mark(&server, '+'));
+    assert_string_equal(say(&server, "done", "a", "60000", false, "0", NULL), "LATE");
+    assert_string_equal(redis_server_ask(&server, "SCARD", "tw:names:f", NULL), "1");
+    assert_string_equal(ask(&server, "b", true, true), "AGAIN");
+    assert_string_equal(say(&server, "done", "b", "60000", false, "0", NULL), "DONE");
+    assert_string_equal(redis_server_ask(&server, "SCARD", "tw:names:f", NULL), "0");
+    for (int i = 0; i < 2; i++) {
+        const char *who = i == 0 ? "c" : "d";
+        assert_string_equal(ask(&server, who, false, false), "LIST");
+        assert_true(has_mark(&server, '+'));
+        redis_server_ask(&server, "SADD", "tw:names:f", who, NULL); /* what its batch does */
+    }
+    assert_string_equal(ask(&server, "c", true, false), "WAIT"); /* for d */
+    assert_string_equal(ask(&server, "d", true, false), "WAIT"); /* for c, which has not heard the answer */
+    assert_string_equal(ask(&server, "c", true, true), "WAIT");
+    assert_string_equal(ask(&server, "d", true, true), "AGAIN");
+    assert_string_equal(ask(&server, "e", false, false), "LIST"); /* c and d are there alone */
+    assert_string_equal(say(&server, "done", "d", "60000", false, "0", NULL), "LATE");
+    assert_string_equal(redis_server_ask(&server, "SCARD", "tw:names:f", NULL), "2");
+    redis_server_destroy(&server);
+}
+
+/* Goal: the names of a window are lost. Each engine that has recorded some is asked for them again, and the closer learns
+ * that others may lack. */
+TEST(lost_names_are_recorded_again) {
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    say(&server, "word", "a", "60000", false, "0", NULL);
+    redis_server_ask(&server, "HSET", "tw:closers:f", "f", "0", NULL);
+    assert_string_equal(ask(&server, "a", false, false), "LIST");
+    assert_string_equal(redis_server_ask(&server, "SISMEMBER", "tw:names:f", "", NULL), "1");
+    assert_string_equal(ask(&server, "b", false, false), "LIST");
+    assert_string_equal(ask(&server, "a", true, false), "WAIT");
+    assert_string_equal(ask(&server, "b", true, true), "WAIT");
+    assert_string_equal(ask(&server, "a", true, true), "YOU");
+    redis_server_destroy(&server);
+}
+
 /* Goal: a claim whose time is over goes to another engine only if its engine is dead. */
 TEST(a_claim_lasts_as_long_as_its_engine_lives) {
     struct redis_server server;
