@@ -135,7 +135,7 @@ static bool is_late(const tw_engine *engine, const struct twi_close_election *el
     return engine->turn.mono_ms - election->totals_ms >= engine->here->remote.tuning.closing_wait_ms;
 }
 
-/* The names come with the requests for the totals. If these have no reply in time, this engine delays nobody any longer.
+/* The names come with the requests for the totals. If these have no reply in time, it delays nobody any longer.
  * Once it has no unsent count, it begins again (is_paid()). */
 static enum twi_closing await_names(tw_engine *engine, struct twi_close_election *election, bool drained,
                                     uint32_t *work) {

@@ -63,7 +63,7 @@ struct twi_close_election *twi_close_election_make(tw_engine *engine, struct twi
 void twi_close_election_enter(struct twi_close_election *election, enum twi_close_election_state state, int64_t at_ms);
 void twi_close_election_begin_again(struct twi_close_election *election);
 /* Returns true if Redis may lack names of this engine's keys. record(): batches bring them again, and then the election
- * goes on with its claim. By tag, a list of names does that. */
+ * continues with its claim. By tag, a list of names does that. */
 bool twi_close_election_lacks_names(const struct twi_close_election *election);
 void twi_close_election_record(struct twi_close_election *election, int64_t now_ms);
 void twi_close_election_end(struct twi_close_election *election);

@@ -264,10 +264,10 @@ def play(faults, what, *arguments):
 
 
 if not shutil.which("git") or not shutil.which("redis-server"):
-    tap.skip_all("there is no git, or no Redis")
+    tap.skip_all("git, redis-server: apt-get install git redis-server")
 tree = earlier_tree()
 if tree is None:
-    tap.skip_all(f"git has no commit {EARLIER} here")
+    tap.skip_all(f"commit {EARLIER}: git fetch the whole history")
 peers = {"earlier": compile_peer("earlier", tree / "include", tree / "build"), "this": compile_peer("this", root / "include", library.parent)}
 servers, both = [], ("earlier", "this")
 try:

@@ -1,11 +1,12 @@
-/* closing_peer.c -- one engine of closed_beside.py: `closing_peer URL FAMILY REDIS_KEY HOOK`. It counts by event time in
- * a family whose windows one engine closes (TW_CLOSED_BY_ONE), and prints what its hook gets. HOOK is 1 if it has one.
+/* closing_peer.c -- one engine of closed_beside.py: `closing_peer URL FAMILY REDIS_KEY HOOK`. It counts by event time
+ * in a family whose windows one engine closes (TW_CLOSED_BY_ONE), and prints what its hook gets. HOOK is 1 if it has one.
  * Each line of standard input is a command:
  *     count START FIRST KEYS DELTA   adds DELTA to so many keys of that window, key-FIRST and those after it, and waits
  *                                    until Redis has the counts; prints "counted" or "late"
  *     keep START FIRST KEYS DELTA    the same, but the counts are not sent at once
  *     close                          closes the engine, prints "closed STATUS", and ends
- * The hook prints "window START FLAGS KEYS SUM ...", with the sum of each thousand of keys, key-0 to key-999 first. It is compiled once for each library, with that library's header. */
+ * The hook prints "window START FLAGS KEYS SUM ...", with the sum of each thousand of keys, key-0 to key-999 first.
+ * The program is compiled once for each library, with that library's header. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -389,8 +389,8 @@ TEST(who_comes_after_a_closing_records_its_names_again) {
     redis_server_destroy(&server);
 }
 
-/* Goal: the names of a window are lost. Each engine that has recorded some is asked for them again, and the closer learns
- * that others may lack. */
+/* Goal: the names of a window are lost. Each engine that has recorded some is asked for them again, and the closer
+ * learns that others may lack. */
 TEST(lost_names_are_recorded_again) {
     struct redis_server server;
     redis_server_start(&server, NULL);

@@ -393,8 +393,8 @@ TEST(a_redis_that_forgot_is_told_again) {
     close_rig();
 }
 
-/* Goal: Redis has forgotten batches of an open window. Before the window is closed, the names come again, once; while it
- * is open, a known key costs no name. If the names do not arrive in time, this engine holds nobody up for ever, and is
+/* Goal: Redis has forgotten batches of an open window. Before the window is closed, the names come again, once; while
+ * it is open, a known key costs no name. If the names do not arrive in time, this engine holds nobody up for ever, and is
  * heard when they have arrived. */
 TEST(forgotten_batches_bring_their_names_again) {
     for (int late = 0; late < 2; late++) {
@@ -497,8 +497,8 @@ TEST(out_of_time_the_hook_gets_local_figures) {
     }
 }
 
-/* Goal: a family that is closed in mid-window says that it has no more counts, leaves it to others or tells it as cut short, says
- * that it is gone, and goes. */
+/* Goal: a family that is closed in mid-window says that it has no more counts, leaves it to others or tells it as cut
+ * short, says that it is gone, and goes. */
 TEST(a_family_that_goes_leaves_its_names) {
     for (int last = 0; last < 2; last++) {
         tw_family *family = open_family();
