@@ -172,9 +172,9 @@ struct twi_closing_message {
     int64_t look_ms;
     struct twi_closing_announcement announced; /* in HEARTBEAT by tag: windows in which this engine will count */
     uint32_t name_count;
-    tw_key
-        /* in LIST (by tag) and ADD; valid until the next message is requested. The caller has room for TWI_CLOSING_NAMES_MAX */
-        *names;
+    /* in LIST (by tag) and ADD; valid until the next message is requested. The caller has room for
+     * TWI_CLOSING_NAMES_MAX */
+    tw_key *names;
 };
 enum twi_closing_kind {
     TWI_CLOSING_REPLY_OK,

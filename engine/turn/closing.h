@@ -11,13 +11,14 @@
  *   closed, but this engine has unsent counts ─▶ UNSENT ─drained▶ CLAIM: the window is closed again (TW_CLOSED_AGAIN)
  * The names are in Redis since the first counts (closing_windows.h). They are recorded again only if Redis may lack
  * them: it has lost data, or the window was closed before. An engine without a hook ends after its first answer. If
- * keys are in several stores, their names are in several stores, too, and the engine lists them: see closing_tags.h. The
- * script is sync/script/close_election.lua.
+ * keys are in several stores, their names are in several stores, too, and the engine lists them: see closing_tags.h.
+ * The script is sync/script/close_election.lua.
  *
  * Every second, and with every message about a window, an engine sends the list of windows that it delays. These are
  * the windows that it may still count in. They are also the windows that it has counted in, as long as Redis has not
  * acknowledged the counts or has not answered the first claim. An engine may claim a window that no engine delays. A
- * claim expires automatically. It is renewed until the hook was called. If the engine dies, another one claims the window.
+ * claim expires automatically. It is renewed until the hook was called. If the engine dies, another one claims the
+ * window.
  * Always true: the hook is called only under a claim that stays valid for at least half of its lifetime, and after
  * every total was requested again under that claim. A window that was reported is not reported again, even if Redis
  * forgets that, unless counts came later. If the last engine leaves and reports a window before its time, the next

@@ -1,5 +1,6 @@
 /* closing_peer.c -- one engine of closed_beside.py: `closing_peer URL FAMILY REDIS_KEY HOOK`. It counts by event time
- * in a family whose windows one engine closes (TW_CLOSED_BY_ONE), and prints what its hook gets. HOOK is 1 if it has one.
+ * in a family whose windows one engine closes (TW_CLOSED_BY_ONE), and prints what its hook gets. HOOK is 1 if it has
+ * one.
  * Each line of standard input is a command:
  *     count START FIRST KEYS DELTA   adds DELTA to so many keys of that window, key-FIRST and those after it, and waits
  *                                    until Redis has the counts; prints "counted" or "late"

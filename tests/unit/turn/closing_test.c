@@ -394,8 +394,8 @@ TEST(a_redis_that_forgot_is_told_again) {
 }
 
 /* Goal: Redis has forgotten batches of an open window. Before the window is closed, the names come again, once; while
- * it is open, a known key costs no name. If the names do not arrive in time, this engine holds nobody up for ever, and is
- * heard when they have arrived. */
+ * it is open, a known key costs no name. If the names do not arrive in time, this engine holds nobody up for ever, and
+ * is heard when they have arrived. */
 TEST(forgotten_batches_bring_their_names_again) {
     for (int late = 0; late < 2; late++) {
         tw_family *family = open_family();
