@@ -3,11 +3,11 @@
  * Always true: it changes no state, here or in Redis. The turn is held only while a few words are copied. */
 #include "engine/audit.h"
 
-#include "engine/ask/login.h"
+#include "engine/ask/lease_reclaim.h"
 #include "engine/core/family.h"
-#include "engine/core/call_guard.h"
+#include "engine/core/operation.h"
 #include "engine/core/options.h"
-#include "engine/base/sized.h"
+#include "engine/base/grow.h"
 #include "engine/turn/turn.h"
 #include "engine/base/lock.h"
 #include "engine/base/own_thread.h"

@@ -3,15 +3,12 @@
 #include "engine/lead.h"
 
 #include "engine/base/lock.h"
-#include "engine/core/call_guard.h"
-#include "engine/core/engines.h"
-#include "engine/core/leader.h"
+#include "engine/core/operation.h"
 #include "engine/core/processes.h"
-#include "engine/core/witness.h"
 #include "engine/turn/lease_renewal.h"
 #include "engine/turn/remote.h"
 #include "engine/turn/turn.h"
-#include "engine/watch.h"
+#include "engine/stats.h"
 
 #define NAP_MS 1 /* between the last turns of a process that hands over */
 

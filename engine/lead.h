@@ -1,5 +1,5 @@
 /* lead.h -- leading a shared engine: tw_lead(), tw_process_died(), and what tw_close() does in one.
- * Always true: the thread that leads has the leader's mutex (core/leader.h). */
+ * Always true: the thread that leads has the leader's mutex (core/processes.h). */
 #ifndef TWI_LEAD_H
 #define TWI_LEAD_H
 

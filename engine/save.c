@@ -11,11 +11,11 @@
 
 #include "engine/base/grow.h"
 #include "engine/base/lock.h"
-#include "engine/core/call_guard.h"
+#include "engine/core/operation.h"
 #include "engine/core/roster.h"
-#include "engine/core/turn_owner.h"
+#include "engine/core/processes.h"
 #include "engine/core/window_map.h"
-#include "engine/count/each.h"
+#include "engine/count/walk.h"
 #include "engine/reserve/reserve_local.h"
 #include "engine/turn/turn.h"
 

@@ -13,12 +13,25 @@
  *   of a family       tallywheel_family_limit_near      tallywheel_family_limit_near_total{family="login"} 7 */
 #include "engine/stats.h"
 
+#include "engine/base/grow.h"
+#include "engine/base/lock.h"
+#include "engine/core/agenda.h"
 #include "engine/core/metric_labels.h"
-#include "engine/limit/overshoot.h"
+#include "engine/core/processes.h"
+#include "engine/core/report.h"
+#include "engine/core/roster.h"
+#include "engine/core/state.h"
+#include "engine/core/window_map.h"
+#include "engine/limit/limit_stats.h"
+#include "engine/port/services.h"
+#include "engine/port/watch.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 /* A program that was built with an older header reads every field at the offset of that header. */
 static_assert(offsetof(tw_stats, last_error) == TW_STATS_ROOM * sizeof(int64_t), "a new figure moves no other field");
@@ -246,4 +259,244 @@ tw_status twi_stats_write(const tw_stats *stats, const struct twi_family_limit_s
     if (!output.ended) put_metric(&output, INFO, "build", UNIT_NONE, "the library that is running", version, "1");
     if (!output.ended && page->has_end) put(&output, "# EOF\n", 6);
     return output.ended ? TW_DENIED : TW_OK;
+}
+
+/* ---- figures ----
+ * tw_stats_read() and tw_metrics_write(): the figures of an engine.
+ * Always true: each figure is read once, without stopping any thread that counts. */
+
+static void gather_windows(struct twi_roster *roster, tw_stats *stats) {
+    struct twi_thread *self = twi_thread_here();
+    if (self == NULL) return;
+    twi_section_enter(self); /* keeps their windows */
+    for (struct tw_family *family = twi_load_acquire(&roster->first); family != NULL;
+         family = twi_load_acquire(&family->entry.next))
+        twi_window_count(family, &stats->generations, &stats->entries);
+    twi_section_leave(self);
+}
+
+/* The statistics by family, and the sums that the engine has kept of closed families. The lock keeps other families
+ * from closing meanwhile. */
+static void gather_families(tw_engine *engine, tw_stats *stats) {
+    int64_t *fields = (int64_t *)stats;
+    twi_lock(&engine->roster.lock); /* families stay */
+    for (size_t i = 0; i < offsetof(tw_stats, last_error) / sizeof(int64_t); i++)
+        fields[i] = twi_load_relaxed(&engine->report.stats[i]);
+    twi_limit_stats_read(engine, stats);
+    gather_windows(&engine->roster, stats);
+    twi_unlock(&engine->roster.lock);
+}
+
+static void gather_all(tw_engine *engine, tw_stats *stats) {
+    (void)twi_thread_here(); /* a forked child must not show its parent's statistics */
+    memset(stats, 0, sizeof *stats);
+    gather_families(engine, stats);
+    for (uint32_t i = 0; i < TWI_SHARDS; i++) stats->increments += twi_load_relaxed(&engine->shards[i].increments);
+    stats->memory_bytes = twi_arena_bytes_used(&engine->arena);
+    struct twi_arena_usage room = twi_arena_usage(&engine->arena);
+    stats->memory_free_bytes = room.free_bytes;
+    stats->memory_usable_bytes = room.usable_bytes;
+    stats->memory_bytes_high = twi_arena_bytes_high(&engine->arena);
+    stats->memory_bytes_max = (int64_t)engine->arena.bytes_max;
+    stats->clock_held_ms = twi_clock_held_ms(&engine->clock);
+    stats->clock_lag_max_ms = twi_clock_lag_max_ms(&engine->clock);
+    stats->clock_ahead_ms = -twi_clock_drift_ms(&engine->clock);
+    stats->processes = engine->life.is_shared ? twi_processes_count(engine) : 1;
+    stats->leader_age_ms = twi_leader_age_ms(engine);
+    stats->redis_configured = engine->life.has_redis;
+    if (engine->here->remote.sync != NULL) engine->here->remote.driver->stats(engine->here->remote.sync, stats);
+    twi_report_error_text(&engine->report, stats->last_error);
+}
+
+tw_status tw_stats_read_sized(tw_engine *engine, tw_stats *stats, size_t size) {
+    tw_stats whole;
+    twi_check(engine != NULL && stats != NULL);
+    if (!twi_epoch_look_at_users()) return twi_refuse_for(TWI_WHY_ROOT);
+    gather_all(engine, &whole);
+    twi_sized_copy(stats, size, &whole, sizeof whole);
+    return TW_OK;
+}
+
+tw_status tw_metrics_write(tw_engine *engine, uint32_t format, bool (*write)(void *ctx, const char *text, size_t size),
+                           void *ctx) {
+    twi_check(engine != NULL && write != NULL);
+    struct twi_metrics_page page = {.labels = engine->options.metrics_labels, .write = write, .ctx = ctx};
+    if (!twi_metrics_page_of(format, &page))
+        return twi_refuse_with(TW_ERR_OPTIONS, "format: %u is no TW_METRICS_ value", format);
+    tw_stats stats;
+    struct twi_family_limit_stats *families;
+    size_t count;
+    tw_status status = tw_stats_read(engine, &stats);
+    if (status != TW_OK) return status;
+    if (!twi_limit_stats_list(engine, &families, &count)) return twi_refuse(TW_ERR_MEMORY, NULL);
+    status = twi_stats_write(&stats, families, count, &page);
+    free(families);
+    return status;
+}
+
+/* ---- watch ----
+ * The life of the watch socket (engine/port/watch.h), and the values that only the engine can report
+ * to it. Always true: a family that is watched is not freed. The turn sees `held` under the roster's lock (rollover.c),
+ * and looks again when it is let go. */
+
+#define PIECE_FAMILIES 64u /* under the lock at once, which takes less than a tenth of a millisecond */
+#define REST_NS 100000     /* the pause between two pieces, so that a thread that waits for the lock gets it */
+
+/* ---- its life ---- */
+
+void twi_watcher_start(tw_engine *engine) {
+    char why[300];
+    if (engine->options.watch_path == NULL) return;
+    engine->here->watcher.watch = twi_watch_find()->open(engine, engine->options.watch_path, why, sizeof why);
+    if (engine->here->watcher.watch == NULL)
+        twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_START, "no watch socket (watch_path): %s", why);
+}
+
+void twi_watcher_stop(tw_engine *engine) {
+    struct twi_watch *watch = engine->here->watcher.watch;
+    engine->here->watcher.watch = NULL; /* comes first, because a child that is forked meanwhile must not use it */
+    if (watch != NULL) twi_watch_find()->close(watch);
+}
+
+void twi_watcher_abandon(tw_engine *engine) {
+    struct twi_watcher *watcher = &engine->here->watcher;
+    if (watcher->watch != NULL) twi_watch_find()->abandon(watcher->watch);
+    *watcher = (struct twi_watcher){0};
+}
+
+void twi_watcher_renew(tw_engine *engine) {
+    char why[300];
+    struct twi_watcher *watcher = &engine->here->watcher;
+    twi_watcher_abandon(engine);
+    if (engine->options.watch_path != NULL && !twi_load_relaxed(&engine->life.stopped))
+        watcher->watch = twi_watch_find()->open(engine, engine->options.watch_path, why, sizeof why);
+}
+
+/* ---- families ---- */
+
+/* Inside a section. */
+static void watch_describe(struct tw_family *family, int64_t now_ms, struct twi_watch_family *out) {
+    twi_check(out != NULL && family->engine != NULL);
+    struct twi_limit_stats limits = {0};
+    struct twi_span span = {0, TW_UNBOUNDED};
+    if (family->kind.has_starts) span = twi_calendar_span(&family->rule, now_ms);
+    twi_limit_stats_add(family, &limits);
+    *out = (struct twi_watch_family){
+        .kind = family->options.kind,
+        .window = family->options.window,
+        .limit_mode = family->options.limit_mode,
+        .redis_shape = family->options.redis_shape,
+        .window_ms = family->options.window_ms,
+        .start_ms = span.start_ms,
+        .end_ms = span.end_ms,
+        .admitted = limits.admitted,
+        .denied = twi_limit_stats_denied(&limits),
+        .near = limits.near,
+        .shadow_denied = limits.shadow_denied,
+    };
+    memcpy(out->name, family->options.name, strnlen(family->options.name, sizeof out->name - 1));
+    twi_window_count(family, &out->windows, &out->keys);
+}
+
+/* Called under the lock. The family that was held earlier may be freed from here on. */
+static void hold(tw_engine *engine, struct tw_family *family) {
+    struct tw_family *before = engine->here->watcher.held;
+    engine->here->watcher.held = family;
+    if (before != NULL && before != family && twi_load_relaxed(&before->requests.close_requested))
+        twi_agenda_notify(before);
+}
+
+struct list {
+    struct twi_watch_family *all;
+    size_t count;
+    uint32_t room;
+};
+
+static bool make_room(struct list *list) {
+    twi_check(list->count <= list->room);
+    return twi_grow(&list->all, sizeof *list->all, &list->room, list->count + PIECE_FAMILIES, PIECE_FAMILIES);
+}
+
+/* Appends the families behind the one that is held, which stays in the roster's list; the last of them is held then.
+ * Returns false if there are no more, and none is held. */
+static bool describe_piece(tw_engine *engine, struct twi_thread *self, struct list *list) {
+    int64_t now_ms = twi_watch_now_ms(engine);
+    twi_lock(&engine->roster.lock); /* families stay, and no family is added */
+    struct tw_family *last = NULL, *held = engine->here->watcher.held;
+    struct tw_family *family = twi_load_acquire(held != NULL ? &held->entry.next : &engine->roster.first);
+    twi_section_enter(self); /* keeps their windows */
+    for (size_t i = 0; i < PIECE_FAMILIES && family != NULL; i++, family = twi_load_acquire(&family->entry.next)) {
+        last = family;
+        if (!twi_load_relaxed(&family->requests.close_requested))
+            watch_describe(family, now_ms, &list->all[list->count++]);
+    }
+    twi_section_leave(self);
+    hold(engine, last);
+    twi_unlock(&engine->roster.lock);
+    return last != NULL;
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(((const struct twi_watch_family *)a)->name, ((const struct twi_watch_family *)b)->name);
+}
+
+bool twi_watch_families(tw_engine *engine, struct twi_watch_family **all, size_t *count) {
+    struct twi_thread *self = twi_thread_here();
+    struct list list = {.all = NULL};
+    bool fits = self != NULL && make_room(&list);
+    while (fits && describe_piece(engine, self, &list)) {
+        if (list.count >= PIECE_FAMILIES) nanosleep(&(struct timespec){.tv_nsec = REST_NS}, NULL);
+        fits = make_room(&list);
+    }
+    *all = NULL;
+    *count = 0;
+    if (!fits) {
+        if (self != NULL) twi_watch_let_go(engine);
+        free(list.all);
+        return false;
+    }
+    qsort(list.all, list.count, sizeof *list.all, compare_names);
+    *all = list.all;
+    *count = list.count;
+    return true;
+}
+
+tw_family *twi_watch_hold(tw_engine *engine, const char *name) {
+    if (twi_thread_here() == NULL) return NULL;
+    twi_lock(&engine->roster.lock);
+    struct tw_family *family = twi_roster_find(engine, name);
+    hold(engine, family);
+    twi_unlock(&engine->roster.lock);
+    return family;
+}
+
+void twi_watch_let_go(tw_engine *engine) {
+    twi_lock(&engine->roster.lock);
+    hold(engine, NULL);
+    twi_unlock(&engine->roster.lock);
+}
+
+uint32_t twi_watch_kind(const tw_family *family) {
+    return family->options.kind;
+}
+
+/* ---- clocks ---- */
+
+int64_t twi_watch_mono_ms(void) {
+    struct timespec now;
+    twi_clock_system_monotonic(&now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int64_t twi_watch_now_ms(tw_engine *engine) {
+    return twi_clock_read(&engine->clock);
+}
+
+int64_t twi_watch_last_error_age_ms(tw_engine *engine) {
+    twi_lock(&engine->report.lock);
+    bool is_there = engine->report.last_error[0] != '\0';
+    int64_t since_ms = engine->report.last_error_ms;
+    twi_unlock(&engine->report.lock);
+    int64_t age_ms = twi_clock_mono_ms(&engine->clock) - since_ms;
+    return !is_there ? -1 : age_ms > 0 ? age_ms : 0;
 }

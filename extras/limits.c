@@ -25,7 +25,7 @@
 #include "engine/base/atomic.h"
 #include "engine/base/check.h"
 #include "engine/base/why.h"
-#include "engine/base/wiped.h"
+#include "engine/base/random.h"
 #include "extras/limits.h"
 
 #define SLOTS 62u

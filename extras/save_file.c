@@ -9,7 +9,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/why.h"
-#include "engine/base/without_signal.h"
+#include "engine/base/descriptor.h"
 
 #include <errno.h>
 #include <fcntl.h>

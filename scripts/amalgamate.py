@@ -35,7 +35,7 @@ TOKEN = re.compile(
 LEFT_OUT = {"engine/base/event_count.c", "engine/base/race_point.c"}
 WITHOUT_REDIS = {"engine/driver_none.c"}
 WITHOUT_TLS = {"sync/wire/tls_none.c"}
-WITH_TLS = {"sync/wire/tls.c", "sync/wire/tls_context.c", "sync/wire/tls_peer.c"}
+WITH_TLS = {"sync/wire/tls.c", "sync/wire/tls_context.c", "sync/wire/tls_context.c"}
 # System headers that stand where they are: some machine or library has them not, and the #if around them says which.
 # Names of the kernel that a file defines where its headers are not there.
 OF_THE_KERNEL = re.compile(r"FUTEX_|MEMBARRIER_")

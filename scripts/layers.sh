@@ -39,7 +39,7 @@ in_sources '#include "' engine include | grep -vE '#include "(engine/|tallywheel
 in_sources '#include "engine/' sync | grep -vE '"engine/(port/[a-z]+|base/(atomic|check|decimal|descriptor|event_count|glob|grow|key_slot|lock|own_thread|probe|socket_set|why))\.h"' |
     must_be_empty "sync/ sees the engine through engine/port/ (and base/atomic.h, check.h, decimal.h, descriptor.h, event_count.h, glob.h, grow.h, key_slot.h, lock.h, own_thread.h, probe.h, socket_set.h, why.h) only"
 in_sources '#include "' tools examples extras nginx | grep -E '"(\.\./)?(engine|sync)/' | grep -vE '"engine/base/(atomic|check)\.h"' |
-    grep -vE '^extras/.*"engine/(base/(descriptor|grow|own_thread|why|wiped|without_signal)|port/(watch|save))\.h"' | must_be_empty "the command, the examples, extras/ and nginx/ use the public header"
+    grep -vE '^extras/.*"engine/(base/(descriptor|grow|own_thread|random|why)|port/(watch|save))\.h"' | must_be_empty "the command, the examples, extras/ and nginx/ use the public header"
 grep -nE '^ *# *include' include/tallywheel.h | grep -vE '<(stdbool|stddef|stdint|string)\.h>' |
     must_be_empty "the public header includes <stdbool.h> <stddef.h> <stdint.h> <string.h> only"
 
@@ -88,7 +88,7 @@ in_sources '[^_a-z](eventfd|epoll_create1?|accept4?|socket|socketpair|pipe2?|tim
 in_sources '[^_a-z]pthread_create\(' engine sync extras | grep -v '^engine/base/own_thread\.c:' |
     must_be_empty "threads of our own have one door: engine/base/own_thread.c"
 # The host's functions, by the header: a function that is added there is called in host.c, or not at all. A password is
-# asked for through `ask`, in sync/wire/login.c by the engine's function for it.
+# asked for through `ask`, in sync/wire/wire.c by the engine's function for it.
 names=$(grep -oE '^    (void|int|bool) \(\*[a-z_]+\)\(void \*ctx' include/tallywheel.h | grep -oE '\*[a-z_]+\)' | tr -d '*)' | sort -u | paste -sd'|')
 in_sources "(->|\\.)($names|ask)\\(" engine sync extras | grep -vE '^engine/core/host\.c:|driver->ask\(' |
     must_be_empty "the host's functions have one door: engine/core/host.c ($names)"

@@ -37,7 +37,7 @@ DOORS = {"twi_driver_find", "twi_watch_find"}
 # see, and which stripe_words.h, which it includes, therefore has not. The fast paths are one template, compiled by two files. Event counts
 # have two implementations, of which a build has one.
 SHARED = {
-    "engine/table/stripe": "engine/table/stripe_words.h",
+    "engine/table/stripe": "engine/table/cell.h",
     "engine/base/event_count_own": "engine/base/event_count.h",
     "engine/fast/fast_aes": "engine/fast/fast.h",
     "engine/fast/fast_portable": "engine/fast/fast.h",

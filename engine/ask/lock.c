@@ -6,7 +6,6 @@
 #include "engine/ask/redis_call.h"
 #include "engine/base/check.h"
 #include "engine/count/lookup.h"
-#include "engine/ask/token.h"
 #include "engine/core/peers.h"
 
 static tw_status check(tw_family *family, tw_key key, uint32_t ttl_ms) {

@@ -7,7 +7,6 @@
 #include "engine/count/lookup.h"
 #include "engine/limit/decision.h"
 #include "engine/limit/acquire.h"
-#include "engine/ask/token.h"
 
 static tw_status check(const tw_family *family) {
     const tw_family_options *options = &family->options;

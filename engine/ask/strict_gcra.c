@@ -15,10 +15,9 @@
  * Redis. The verdict is filled, whatever the result. */
 #include "engine/ask/strict.h"
 
-#include "engine/ask/strict_call.h"
 #include "engine/base/check.h"
 #include "engine/limit/gcra.h"
-#include "engine/limit/shape.h"
+#include "engine/limit/decision.h"
 
 /* ---- verdicts ---- */
 

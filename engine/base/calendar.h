@@ -9,10 +9,28 @@
 #ifndef TWI_BASE_CALENDAR_H
 #define TWI_BASE_CALENDAR_H
 
+#include "engine/base/check.h"
 #include "tallywheel.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/* ---- amount ----
+ * small arithmetic on counts, limits and times.
+ * Always true: no function overflows. A sum that does not fit in 64 bits becomes the nearest number that fits. */
+
+TWI_INLINE int64_t twi_larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+TWI_INLINE int64_t twi_smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+TWI_INLINE int64_t twi_saturated_sum(int64_t a, int64_t b) {
+    int64_t sum;
+    if (twi_unlikely(__builtin_add_overflow(a, b, &sum))) return a < 0 ? INT64_MIN : INT64_MAX;
+    return sum;
+}
 
 #define TWI_CALENDAR_MIN_MS INT64_C(-30610224000000) /* 1000-01-01T00:00:00Z */
 /* 9998-12-31T23:59:59.999Z; later there is no room for an offset and for the end of the window */

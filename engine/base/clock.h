@@ -40,7 +40,7 @@
  * The KEEPER is the thread that refreshes the word of a cached engine, at least every 10 ms. Each refresh makes the
  * word ASKED. So calls that are rare always read the clocks, and need no keeper. Calls that come so often that the
  * readings would cost time rely on the word until the next refresh, and a call in TWI_CLOCK_LOOK_EVERY looks whether it
- * is due. The keeper may belong to another process (core/leader.h), and nothing shows the others that one is stopped.
+ * is due. The keeper may belong to another process (processes.h), and nothing shows the others that one is stopped.
  * The word becomes READ whenever nobody may rely on it. There are four cases. New code need not care about them:
  *   - The keeper may block, between twi_clock_away() and twi_clock_back(). Two places have these brackets for all other
  *     code: the calls of the host's functions (core/host.c), and the locks (base/lock.c).

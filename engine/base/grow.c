@@ -1,10 +1,10 @@
 /* grow.c -- see grow.h. */
 #include "engine/base/grow.h"
 
+#include "engine/base/check.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "engine/base/check.h"
 
 bool twi_grow(void *array, size_t element_bytes, uint32_t *room, size_t wanted, uint32_t first) {
     twi_check(element_bytes != 0 && first != 0);

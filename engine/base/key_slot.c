@@ -2,9 +2,9 @@
 #include "engine/base/key_slot.h"
 
 #include "engine/base/check.h"
-#include "engine/base/decimal.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- CRC16 -------------------------------------------------------------------------------------------------------- A
@@ -129,4 +129,18 @@ size_t twi_key_slot_brace(const uint32_t *of_slots, const void *name, size_t siz
     digits = twi_key_slot_decimal(of_slots[twi_key_slot_of(name, size)], out + 1);
     out[1 + digits] = '}';
     return digits + 2;
+}
+
+/* ---- glob ---- */
+
+char *twi_glob_put(char *out, char byte) {
+    if (strchr("*?[]\\", byte) != NULL) *out++ = '\\';
+    *out++ = byte;
+    return out;
+}
+
+void twi_glob_names(const char *prefix, const char *rest, char *out, size_t size) {
+    char *at = out;
+    while (*prefix != '\0' && (size_t)(at - out) + 40 < size) at = twi_glob_put(at, *prefix++);
+    (void)snprintf(at, size - (size_t)(at - out), "%s", rest);
 }

@@ -14,6 +14,8 @@
 #ifndef TWI_BASE_KEY_SLOT_H
 #define TWI_BASE_KEY_SLOT_H
 
+#include "engine/base/check.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -40,5 +42,29 @@ size_t twi_key_slot_brace(const uint32_t *of_slots, const void *name, size_t siz
 
 /* Writes the digits of a number, at most 10. Returns how many. */
 size_t twi_key_slot_decimal(uint32_t number, char *out);
+
+/* ---- decimal ----
+ * writes a number in decimal digits, for names and commands in which snprintf() would cost more than
+ * all the rest. Always true: the text has no leading zeros, no sign and no NUL. */
+
+#define TWI_DECIMAL_MAX 20 /* the most digits of a uint64_t */
+
+/* Writes the digits of `value` in front of `end`. Returns the first digit. */
+TWI_INLINE char *twi_decimal_before(char *end, uint64_t value) {
+    do *--end = (char)('0' + value % 10);
+    while ((value /= 10) != 0);
+    return end;
+}
+
+/* ---- glob ----
+ * patterns for the MATCH of SCAN.
+ * Always true: a literal byte matches only itself. */
+
+/* Writes a literal byte as one byte or two. Returns the place behind them. */
+char *twi_glob_put(char *out, char byte);
+
+/* Writes the terminated pattern of all names that begin with `prefix` and continue with `rest`. `rest` is a pattern
+ * of less than 40 bytes. A prefix that is too long is cut. */
+void twi_glob_names(const char *prefix, const char *rest, char *out, size_t size);
 
 #endif

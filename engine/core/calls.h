@@ -7,6 +7,43 @@
 #define TWI_CORE_CALLS_H
 
 #include "engine/core/operation.h"
+#include "tallywheel.h"
+
+/* ---- waiters ----
+ * operations that wait for units, a flush or a statement, which the turn brings. The turn looks at them.
+ * In a shared engine each process looks at its own ones by its second thread or by tw_turn(), also if it does not
+ * lead.
+ *
+ * At most TWI_WAITERS_TURN looks a turn, round robin. A waiter whose key had too few units for the previous waiter is
+ * not looked at in that turn: ten thousand waiters of one key cost one look.
+ * Always true: one thread at a time looks. A look runs without the lock, and the waiter is in no list meanwhile. */
+
+#define TWI_WAITERS_TURN 256u
+
+/* The operation waits from now on, according to its look_ms, wakes, each_turn and shares_units. Its caller does not
+ * touch it any more. */
+void twi_waiter_add(struct twi_operation *operation, enum twi_look (*look)(struct twi_operation *operation));
+/* Looks at those that are due. Does nothing if another thread does that. */
+void twi_waiters_turn(tw_engine *engine);
+/* Called when the engine stops. Each waiter is looked at again, and then ends. Any thread. */
+void twi_waiters_stop(tw_engine *engine);
+
+/* ---- second ----
+ * the second thread of an engine that has its own threads. It drives the calls that wait for Redis, and
+ * calls `done` of those that name no queue, one after the other. In a shared engine it also looks at the waiters of its
+ * process.
+ * Always true: an engine that never waits has none, nor has one that its host drives. It runs from the first call that
+ * waits until the engine closes. Its signals are blocked. */
+
+/* Starts the thread if there is none. TW_ERR_MEMORY: there is no thread or descriptor. Any thread. */
+tw_status twi_second_start(tw_engine *engine);
+/* Called when there is an answer for the thread. Any thread. */
+void twi_second_wake(tw_engine *engine);
+/* Ends it. Only tw_close() calls it, when no call can follow. */
+void twi_second_stop(tw_engine *engine);
+/* When the engine is opened, and in a forked child: there is no such thread. */
+void twi_second_begin(tw_engine *engine);
+void twi_second_end(tw_engine *engine);
 
 /* Returns TW_OK if this thread may start calls; or TW_ERR_MEMORY, TW_ERR_FORKED or TW_ERR_CLOSED. */
 tw_status twi_calls_may_start(tw_engine *engine);

@@ -1,8 +1,6 @@
 /* family.c -- frees a family (family.h). */
 #include "engine/core/family.h"
 
-#include "engine/core/family_options.h"
-
 #include <stdlib.h>
 
 struct twi_generation twi_generation_none;

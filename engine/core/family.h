@@ -7,10 +7,59 @@
 #ifndef TWI_CORE_FAMILY_H
 #define TWI_CORE_FAMILY_H
 
+#include "tallywheel.h"
 #include "engine/base/calendar.h"
 #include "engine/base/why.h"
 #include "engine/core/state.h"
 #include "engine/core/key_template.h"
+
+/* ---- family options ----
+ * the list of the options of a family: which of them identify the family, and which may change
+ * while it is open. All code that handles the options one by one is made from this list: tw_family_open() of an open
+ * family compares with it, tw_family_set() changes with it, and callers read with it.
+ *   TEXT(field)         a string that identifies the family
+ *   IDENTITY(field)     a number that identifies the family: tw_family_set() refuses another value
+ *   POLICY(field, how)  an option that may change. STORED means that apply_policies() in family_open.c stores it into
+ *                       family->policy. OTHER means that it is stored in another form or order, or not at all
+ * Always true: the list has each field of tw_family_options, except the head of the struct. A test compares the list
+ * with the comment of tw_family_set() in the header, and with docs/OPTIONS.md (tests/unit/core/family_options_test.c).
+ * on_full is a policy; only whether it is TW_ON_FULL_EVICT_IDLE is identity. */
+
+#define TWI_FAMILY_IDENTITY(TEXT, IDENTITY) \
+    TEXT(name) \
+    IDENTITY(window) \
+    IDENTITY(window_ms) \
+    IDENTITY(utc_offset_ms) \
+    IDENTITY(week_start) \
+    TEXT(redis_key) \
+    IDENTITY(redis_tags) \
+    IDENTITY(redis_shape) \
+    IDENTITY(key_separator) \
+    TEXT(fields) \
+    IDENTITY(kind) \
+    IDENTITY(closed_by) \
+    IDENTITY(limit_mode) \
+    IDENTITY(limit_shape) \
+    IDENTITY(sub_windows)
+
+#define TWI_FAMILY_POLICIES(POLICY) \
+    POLICY(lateness_ms, OTHER) \
+    POLICY(earliness_ms, STORED) \
+    POLICY(history_ms, OTHER) \
+    POLICY(retention_ms, STORED) \
+    POLICY(keys_max, OTHER) \
+    POLICY(keys_expected, STORED) \
+    POLICY(memory_share, OTHER) \
+    POLICY(on_full, STORED) \
+    POLICY(on_full_limit, STORED) \
+    POLICY(idle_ms, STORED) \
+    POLICY(on_window_closed, OTHER) \
+    POLICY(closed_ctx, OTHER) \
+    POLICY(burst, STORED) \
+    POLICY(on_outage, STORED) \
+    POLICY(outage_grace_ms, STORED) \
+    POLICY(on_busy, OTHER) \
+    POLICY(shadow, STORED)
 
 typedef tw_status twi_hot_distinct(tw_family *family, tw_key key, tw_key element, bool *changed);
 typedef tw_status twi_hot_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
@@ -35,16 +84,16 @@ struct twi_limits_shared {
     struct twi_limit_shard shard;           /* until threads have separate lines */
     _Atomic int64_t denied_for[TWI_CAUSES]; /* by cause. All are rarer than TW_CAUSE_LIMIT, which is in a shard */
 };
-#define TWI_OVERSHOOT_BUCKETS 9u /* overshoot.h */
+#define TWI_OVERSHOOT_BUCKETS 9u /* limit_stats.h */
 
 /* State of the close coordinator of this family (turn/closing.h). Used by the turn. */
 #define TWI_CLOSED_KEPT 8u
 struct twi_family_close_state {
     struct twi_close_election *elections;
-    struct twi_closing_keys *foreign; /* keys of windows that others counted and this engine closes (closing_keys.h) */
+    struct twi_closing_keys *foreign; /* keys of windows that others counted and this engine closes (window_map.h) */
     bool in_flight : 1;               /* a message of no window is on its way */
     bool known : 1;                   /* Redis knows that this engine takes part */
-    bool announces : 1; /* windows have to be announced (closing_windows.h), so a heartbeat is due at once */
+    bool announces : 1; /* windows have to be announced (closing_election.h), so a heartbeat is due at once */
     bool left : 1;
     bool kept_in_flight : 1;
     uint32_t every_ms;                /* how often Redis requires the heartbeat; 0: not known */
@@ -54,11 +103,11 @@ struct twi_family_close_state {
     int64_t kept[TWI_CLOSED_KEPT];    /* starts of the windows closed last, in case Redis loses them */
     uint32_t kept_count, kept_repeat; /* how many ever; how many of the last ones must be re-sent */
     int64_t kept_at_ms;               /* they are not re-sent before this time */
-    int64_t held_ms;                  /* since when counts wait for an announcement (closing_windows.h); 0: none do */
+    int64_t held_ms;                  /* since when counts wait for an announcement (closing_election.h); 0: none do */
     int64_t word_ms;                  /* engine time at which the last heartbeat was sent that Redis has answered */
 };
 
-/* A family in a pairing heap (appointment.h). */
+/* A family in a pairing heap (agenda.h). */
 struct twi_appointment {
     int64_t at_ms; /* INT64_MAX: not in the heap */
     struct tw_family *family;
@@ -66,7 +115,7 @@ struct twi_appointment {
     struct twi_appointment *child, *next, *back;
 };
 
-/* The kind of family, chosen at opening (family_kind.c). Only hot_acquire changes later, when tw_family_set() sets it
+/* The kind of family, chosen at opening (family_open.c). Only hot_acquire changes later, when tw_family_set() sets it
  * with shadow mode. */
 struct twi_family_kind {
     bool synced, from_first, has_starts;
@@ -125,7 +174,7 @@ struct twi_family_outage {
         bridged_until_ms; /* engine time until which local buckets may contain more than Redis (strict_gcra.c) */
 };
 
-/* By how much its limits were passed (overshoot.h). Any thread reads it. */
+/* By how much its limits were passed (limit_stats.h). Any thread reads it. */
 struct twi_family_overshoot {
     _Atomic int64_t overshoots[TWI_OVERSHOOT_BUCKETS], overshoot_ppm; /* read by any thread */
 };

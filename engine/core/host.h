@@ -2,7 +2,7 @@
  * rule is true for all these functions; the header states it for users (chapter 4):
  *   - It may block. Meanwhile callers read the clocks (twi_clock_away()), so no window ends late for them.
  *   - It may count, acquire and read. It may not wait for the engine whose turn waits for it. The thread is marked
- *     (in_hook), and such calls answer TW_ERR_MODE (call_guard.h).
+ *     (in_hook), and such calls answer TW_ERR_MODE (operation.h).
  *   - When it has been taken away, it is not running any more. tw_family_set() waits for a hook that it has taken away
  *     (twi_host_wait_for_hook()); the others go with their engine, and tw_close() ends the threads that call them.
  * Visitors are no functions of this kind: they run in the thread that called tw_each() and the like.

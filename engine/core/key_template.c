@@ -14,7 +14,6 @@
 #include "engine/core/key_template.h"
 
 #include "engine/base/check.h"
-#include "engine/base/glob.h"
 #include "engine/base/key_slot.h"
 #include "engine/core/options.h"
 

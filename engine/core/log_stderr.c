@@ -17,7 +17,6 @@
 #include "engine/base/atomic.h"
 #include "engine/base/clock.h"
 #include "engine/base/descriptor.h"
-#include "engine/base/without_signal.h"
 
 #define LINES_A_SECOND 20u
 #define TEXT_MAX 960 /* a line of at most 1,024 bytes: a pipe takes it whole */

@@ -3,6 +3,8 @@
 
 #include "engine/base/lock.h"
 #include "engine/core/family.h"
+#include "engine/core/processes.h"
+#include "engine/core/state.h"
 
 #include <stdlib.h>
 
@@ -296,4 +298,117 @@ void twi_operations_end(tw_engine *engine) {
 
 void twi_operations_renew_lock(void) {
     pthread_mutex_init(&lock, NULL);
+}
+
+/* ---- driving ---- */
+
+struct twi_sync *twi_driving_sync(const tw_engine *engine) {
+    const struct twi_remote *remote = &engine->here->remote;
+    struct twi_sync *sync = engine->life.is_shared ? twi_load_acquire(&remote->asks) : remote->sync; /* AN14 */
+    return sync != NULL && remote->driver->ask != NULL ? sync : NULL;
+}
+
+tw_status twi_driving_begin(tw_engine *engine) {
+    struct twi_remote *remote = &engine->here->remote;
+    bool has_calls = engine->life.has_redis && remote->driver != NULL && remote->driver->ask != NULL;
+    if (has_calls && twi_driving_sync(engine) != NULL) return TW_OK;
+    if (!has_calls || !engine->life.is_shared) return twi_refuse_for(TWI_WHY_REDIS);
+    struct twi_sync *made, *none = NULL;
+    tw_status status =
+        remote->driver->create(engine, &engine->options, remote->transport, remote->transport_ctx, &made);
+    if (status != TW_OK) return status;
+    if (!twi_cas_acqrel(&remote->asks, &none, made)) remote->driver->destroy(made); /* AN13, pairs with AN14 */
+    return TW_OK;
+}
+
+void twi_driving_step(tw_engine *engine) {
+    struct twi_calls *calls = engine->here->calls;
+    struct twi_sync *sync = twi_driving_sync(engine);
+    /* In a shared engine the thread that leads and another one that calls tw_turn() may come here at once. */
+    if (sync == NULL) return;
+    if (twi_swap_acqrel(&calls->is_driven, true)) return; /* AN11, pairs with AN12 */
+    engine->here->remote.driver->ask_step(sync);
+    twi_store_release(&calls->is_driven, false); /* AN12 */
+}
+
+int64_t twi_driving_wake_ms(const tw_engine *engine) {
+    struct twi_sync *sync = twi_driving_sync(engine);
+    return sync != NULL ? engine->here->remote.driver->ask_wake_ms(sync) : INT64_MAX;
+}
+
+int twi_driving_fd(const tw_engine *engine) {
+    struct twi_sync *sync = twi_driving_sync(engine);
+    return sync != NULL ? engine->here->remote.driver->ask_fd(sync) : -1;
+}
+
+void twi_driving_stop(tw_engine *engine) {
+    struct twi_sync *sync = twi_driving_sync(engine);
+    if (sync != NULL) engine->here->remote.driver->ask_stop(sync);
+}
+
+uint32_t twi_driving_owed(const tw_engine *engine) {
+    struct twi_sync *sync = twi_driving_sync(engine);
+    return sync != NULL ? engine->here->remote.driver->ask_owed(sync) : 0;
+}
+
+void twi_driving_end(tw_engine *engine) {
+    struct twi_remote *remote = &engine->here->remote;
+    struct twi_sync *asks = twi_load_acquire(&remote->asks); /* AN14 */
+    if (asks == NULL) return;
+    twi_store_relaxed(&remote->asks, NULL);
+    remote->driver->destroy(asks);
+}
+
+void twi_driving_abandon(tw_engine *engine) {
+    struct twi_remote *remote = &engine->here->remote;
+    struct twi_sync *asks = twi_load_acquire(&remote->asks); /* AN14 */
+    twi_store_relaxed(&remote->asks, NULL);
+    if (asks != NULL) remote->driver->abandon(asks, false); /* it has no turns */
+}
+
+/* ---- call guard ---- */
+
+tw_status twi_guard_thread(const struct twi_thread *self) {
+    twi_check(self == NULL || self == twi_thread_self);
+    if (!twi_epoch_look_at_users()) return twi_refuse_for(TWI_WHY_ROOT);
+    if (self == NULL) return twi_refuse_for(twi_thread_why());
+    if (self->in_hook)
+        return twi_refuse(TW_ERR_MODE,
+                          "not from inside a hook or a callback: the engine that calls it would wait for itself");
+    if (self->depth != 0)
+        return twi_refuse(TW_ERR_MODE, "not between tw_enter() and tw_leave(): memory would not come back");
+    return TW_OK;
+}
+
+tw_status twi_guard_engine(const tw_engine *engine) {
+    twi_check(engine != NULL);
+    if (!engine->life.host_driven) return TW_OK;
+    return twi_refuse(TW_ERR_MODE, "threads: this call waits for Redis, and is not for TW_HOST_DRIVEN engines");
+}
+
+tw_status twi_guard_redis(const tw_engine *engine) {
+    if (engine->here->remote.sync != NULL) return TW_OK;
+    if (!engine->life.has_redis) return twi_refuse_for(TWI_WHY_REDIS);
+    return twi_refuse(TW_ERR_MODE, "shared: this call needs the connection to Redis, and this process does not lead "
+                                   "(tw_lead())");
+}
+
+bool twi_guard_is_alone(const tw_engine *engine) {
+    const struct twi_here *here = twi_engines_find(engine);
+    return here != NULL && twi_engines_is_alone(here);
+}
+
+tw_status twi_guard_families(const tw_engine *engine) {
+    if (twi_guard_is_alone(engine)) return TW_OK;
+    return twi_refuse(TW_ERR_MODE, "shared: families are opened, changed and closed before the first fork, because "
+                                   "other processes would not see the change");
+}
+
+tw_status twi_guard_may_wait(tw_engine *engine) {
+    twi_check(engine != NULL);
+    struct twi_thread *self = twi_thread_here();
+    tw_status status = twi_guard_thread(self);
+    if (status != TW_OK) return status;
+    if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
+    return twi_load_acquire(&engine->life.stopped) ? twi_refuse(TW_ERR_CLOSED, NULL) : TW_OK;
 }

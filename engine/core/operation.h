@@ -1,7 +1,7 @@
 /* operation.h -- an operation is the engine's record of one call that waits, from its start to its answer. Its memory,
  * the lists that it is in, and the lock of all of that.
  *
- *   made ──▶ asked (sync/ has it), or waits (waiters.h) ──▶ answered, in its queue (queue.h) ──▶ delivered, given back
+ *   made ──▶ asked (sync/ has it), or waits (calls.h) ──▶ answered, in its queue (queue.h) ──▶ delivered, given back
  *             └──cancelled: nobody is answered any more; what it took is taken back (undo)
  *
  * An operation is of one kind. Its kind asks, reads replies (by whoever drives the calls) and finishes (by whoever
@@ -18,6 +18,7 @@
 #include "engine/base/check.h"
 #include "engine/base/event_count.h"
 #include "engine/port/driver.h"
+#include "tallywheel.h"
 
 #define TWI_OPERATION_BYTES 896u    /* the size of an operation of any kind */
 #define TWI_OPERATION_KEYS_MAX 256u /* keys of so many bytes together lie in the operation */
@@ -73,7 +74,7 @@ struct twi_operation_kind {
     bool gives_way;
 };
 
-/* When the turn looks at a waiter (waiters.h). */
+/* When the turn looks at a waiter (calls.h). */
 struct twi_wait {
     enum twi_look (*look)(struct twi_operation *operation);
     int64_t look_ms; /* monotonic time; no look comes before ... */
@@ -188,5 +189,49 @@ void twi_operations_begin(tw_engine *engine);
 void twi_operations_end(tw_engine *engine);
 /* In a forked child: calls under way are the parent's. */
 void twi_operations_renew_lock(void);
+
+/* ---- driving ----
+ * the work of the thread that drives the calls that wait for Redis. It is the second thread, or, in a
+ * host-driven engine and while the engine closes, the owner of the turn. In a shared engine each process has a sync of
+ * its own for its calls, whoever leads. That sync makes no turns. It is made before the first such call.
+ * Always true: one thread at a time drives. */
+
+/* The sync that makes the calls of this process. NULL means that there is none, or its driver makes no calls. */
+struct twi_sync *twi_driving_sync(const tw_engine *engine);
+/* Makes it if there is none. Any thread. Returns TW_ERR_REDIS in an engine without Redis. */
+tw_status twi_driving_begin(tw_engine *engine);
+/* Makes one round of requests and their answers, without any call of `done`. Never waits. */
+void twi_driving_step(tw_engine *engine);
+/* When it is to be called next, unless twi_driving_fd() is readable before; monotonic. */
+int64_t twi_driving_wake_ms(const tw_engine *engine);
+int twi_driving_fd(const tw_engine *engine); /* -1 means none */
+/* From now on no call begins. The next step answers those under way. Any thread. */
+void twi_driving_stop(tw_engine *engine);
+/* How many calls have no result, or must still be taken back. */
+uint32_t twi_driving_owed(const tw_engine *engine);
+/* In a shared engine: this process makes no calls any more. */
+void twi_driving_end(tw_engine *engine);
+/* In a forked child: the sync that the parent made is the parent's. */
+void twi_driving_abandon(tw_engine *engine);
+
+/* ---- call guard ----
+ * the checks of every call that waits for Redis or for the turn, which decide whether the thread may
+ * wait. */
+
+struct twi_thread;
+
+/* Returns TW_ERR_MODE inside hooks and sections, and TW_ERR_MEMORY if `self` is NULL. */
+tw_status twi_guard_thread(const struct twi_thread *self);
+/* Returns TW_ERR_MODE in a host-driven engine, because no thread would end the wait. */
+tw_status twi_guard_engine(const tw_engine *engine);
+/* TW_OK if this process has the connection to Redis. TW_ERR_REDIS without Redis, and TW_ERR_MODE in a process that does
+ * not lead a shared engine. */
+tw_status twi_guard_redis(const tw_engine *engine);
+/* Returns true if no other process has the engine: it is private, or no child was forked since it was opened. */
+bool twi_guard_is_alone(const tw_engine *engine);
+/* Returns TW_ERR_MODE if other processes may share the engine, because they would not see the change. */
+tw_status twi_guard_families(const tw_engine *engine);
+/* TW_OK if this thread may wait, and the engine is open. */
+tw_status twi_guard_may_wait(tw_engine *engine);
 
 #endif

@@ -44,4 +44,14 @@ int64_t twi_peers_redis_ms(const tw_engine *engine);
 /* Returns for how long a store has failed to reply, by its clock (store_map.h); 0 means it replies. Any thread. */
 int64_t twi_peers_away_ms(const tw_engine *engine, int64_t since_ms);
 
+/* ---- presence ----
+ * how often presence statements (gauges, holds) are re-sent to Redis. Redis drops a statement at the end
+ * of its life (struct twi_tuning).
+ * Always true: three statements are sent in one life, so two in a row may be lost. */
+
+/* Any thread. */
+TWI_INLINE int64_t twi_presence_resend_ms(const tw_engine *engine) {
+    return engine->here->remote.tuning.presence_life_ms / 3;
+}
+
 #endif

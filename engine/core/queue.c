@@ -2,7 +2,7 @@
 #include "engine/core/queue.h"
 
 #include "engine/base/descriptor.h"
-#include "engine/core/driving.h"
+#include "engine/core/operation.h"
 #include "engine/core/family.h"
 #include "engine/core/host.h"
 

@@ -1,10 +1,9 @@
 /* report.c -- see report.h. */
 #include "engine/core/report.h"
 
+#include "engine/base/lock.h"
 #include "engine/base/probe.h"
 #include "engine/core/host.h"
-#include "engine/core/log_events.h"
-#include "engine/base/lock.h"
 
 #include <stdarg.h>
 #include <stdio.h>

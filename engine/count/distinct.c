@@ -8,7 +8,7 @@
 
 #include "engine/core/window_map.h"
 #include "engine/count/dirty.h"
-#include "engine/count/event_time.h"
+#include "engine/count/call.h"
 #include "engine/count/lookup.h"
 #include "engine/table/sketch.h"
 

@@ -1,14 +1,129 @@
 /* lookup.c -- see lookup.h. It has incarnations, and first inserts. */
 #include "engine/count/lookup.h"
 
-#include "engine/core/closing_keys.h"
-#include "engine/count/contention.h"
+#include "engine/core/window_map.h"
+#include "engine/count/dirty.h"
 #include "engine/table/index.h"
 #include "engine/table/packed.h"
 #include "engine/table/stripe.h"
-#include "engine/core/window_map.h"
-
 #include "tallywheel.h"
+
+/* ---- idle lookup ---- */
+
+struct twi_generation *twi_idle_before(struct tw_family *family, int64_t eviction_epoch) {
+    return twi_window_find(family, eviction_epoch - 1);
+}
+
+/* ---- finding ---- */
+
+/* Called if the key's cell is in the previous generation. Returns true if the cell accepts adds. Returns false if
+ * the cell is frozen and only shows the count. */
+static bool use_before(struct twi_place *place, struct twi_generation *before, struct twi_cell *cell) {
+    uint64_t meta = twi_cell_publish(cell);
+    if (twi_cell_is_frozen(cell)) {
+        place->previous = cell;
+        place->previous_in = before;
+        return false;
+    }
+    if ((meta & TWI_META_USED) == 0) (void)twi_or_relaxed(&cell->meta, TWI_META_USED);
+    place->generation = before;
+    place->cell = cell;
+    place->meta = meta;
+    return true;
+}
+
+bool twi_idle_find(const struct twi_call *call, struct twi_place *place) {
+    struct twi_arena *arena = &call->engine->arena;
+    struct twi_cell *cell = NULL;
+    place->previous = NULL;
+    if (place->generation != NULL) cell = twi_table_find(arena, place->generation, &call->lookup);
+    if (cell != NULL) {
+        place->cell = cell;
+        place->meta = twi_cell_publish(cell);
+        return true;
+    }
+    TWI_RACE_POINT(not_in_current_epoch);
+    struct twi_generation *before = twi_idle_before(call->family, call->unix_ms);
+    if (before != NULL) cell = twi_table_find(arena, before, &call->lookup);
+    return cell != NULL && use_before(place, before, cell);
+}
+
+/* ---- making ---- */
+
+static bool idle_still_current(void *ctx) {
+    const struct twi_generation *generation = ctx;
+    return twi_load_acquire(&generation->family->eviction_epoch) == generation->start_ms; /* G5, pairs with G6 */
+}
+
+static struct twi_inherited inheritance_of(struct twi_cell *frozen) {
+    uint64_t meta = twi_load_relaxed(&frozen->meta);
+    return (struct twi_inherited){.local = twi_cell_local(frozen, meta),
+                                  .base = twi_load_relaxed(&frozen->base),
+                                  .total_state = twi_load_relaxed(&twi_cell_cold(frozen, meta)->total_state),
+                                  .is_successor = true};
+}
+
+enum twi_found twi_idle_insert(struct twi_generation *generation, struct twi_thread *self, struct twi_lookup_key lookup,
+                               struct twi_generation *before, struct twi_cell *frozen, struct twi_cell **cell) {
+    struct twi_inherited inherited = {0};
+    if (frozen != NULL) inherited = inheritance_of(frozen);
+    TWI_RACE_POINT(inheritance_read);
+    struct twi_insert insert = {.arena = &generation->family->engine->arena,
+                                .generation = generation,
+                                .self = self,
+                                .lookup = lookup,
+                                .end_ms = 0,
+                                .inherited = &inherited,
+                                .vacancy = TWI_NO_VACANCY};
+    enum twi_found found = twi_table_insert(&insert, idle_still_current, generation, cell);
+    if (found == TWI_INSERTED && frozen != NULL) (void)twi_add_relaxed(&before->successors, 1);
+    return found;
+}
+
+/* Before the key begins in this epoch, makes sure that it can no longer begin in the previous epoch (G1). */
+static bool still_counts_before(const struct twi_call *call, struct twi_place *place) {
+    place->previous = NULL;
+    twi_fence_seqcst(); /* N1, pairs with N2 */
+    struct twi_generation *before = twi_idle_before(call->family, call->unix_ms);
+    if (before == NULL) return false;
+    struct twi_cell *cell = twi_table_close_probe(&call->engine->arena, before, &call->lookup);
+    TWI_RACE_POINT(probe_closed_before);
+    return cell != NULL && use_before(place, before, cell);
+}
+
+tw_status twi_idle_make(struct twi_call *call, struct twi_place *place) {
+    if (still_counts_before(call, place)) return TW_OK;
+    place->generation = twi_window_open(call->family, twi_calendar_span(&call->family->rule, call->unix_ms), 0);
+    if (place->generation == NULL) return TW_ERR_FULL;
+    twi_fence_seqcst(); /* N2, pairs with N1 */
+    if (!idle_still_current(place->generation)) return TWI_AGAIN;
+    switch (twi_idle_insert(place->generation, call->self, call->lookup, place->previous_in, place->previous,
+                            &place->cell)) {
+    case TWI_FOUND:
+    case TWI_INSERTED: place->meta = twi_cell_publish(place->cell); return TW_OK;
+    case TWI_NO_ROOM: return TW_ERR_FULL;
+    default: return TWI_AGAIN;
+    }
+}
+
+/* ---- unsent counts of the previous generation ---- */
+
+struct twi_lookup_key twi_idle_lookup_key(struct twi_hashing *hashing, struct twi_cell *cell) {
+    tw_key key = tw_bytes(cell->key, twi_load_relaxed(&cell->meta) & TWI_META_SIZE);
+    return twi_lookup_key(hashing->fn(&hashing->secret, key.data, key.size), key);
+}
+
+int64_t twi_idle_unsent(struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {
+    if ((meta & TWI_META_SUCCESSOR) == 0) return 0;
+    tw_engine *engine = generation->family->engine;
+    struct twi_generation *before = twi_idle_before(generation->family, generation->start_ms);
+    if (before == NULL) return 0; /* the generation was dropped, so it had no unsent counts */
+    struct twi_lookup_key lookup = twi_idle_lookup_key(&engine->hashing, cell);
+    struct twi_cell *frozen = twi_table_find(&engine->arena, before, &lookup);
+    if (frozen == NULL || !twi_cell_is_frozen(frozen)) return 0;
+    uint64_t frozen_meta = twi_load_relaxed(&frozen->meta);
+    return twi_cell_local(frozen, frozen_meta) - twi_load_relaxed(&twi_cell_cold(frozen, frozen_meta)->acked);
+}
 
 /* ---- incarnations (TW_WINDOW_FROM_FIRST families) --------------------------------------------------------------- */
 
@@ -196,4 +311,42 @@ void twi_place_request_total(const struct twi_call *call, const struct twi_place
     twi_dirty_begin(call->self, call->engine, place->generation, cell);
     if (twi_stripes_mark_requested(cell)) twi_dirty_list(call->engine, place->generation, cell, meta);
     twi_dirty_end(call->self);
+}
+
+/* ---- learn ----
+ * 
+ * A total T of Redis makes base = T - acked (cell.h). Only the turn changes `acked`, in step with its batches, and here
+ * any thread may come with an answer that others have overtaken.
+ * Always true: an answer only raises `base`, only while all units of this engine are acknowledged, and only if no batch
+ * has brought a total since its call began. Only a batch lowers `base`. An answer with a lower total requests one. */
+
+#define EXACT_MAX (INT64_C(1) << 53) /* the scripts' numbers have gaps beyond it */
+
+static bool raise_base(const struct twi_place *place, const struct twi_learnt *learnt) {
+    struct twi_cell *cell = place->cell;
+    struct twi_cold *cold = twi_cell_cold(cell, place->meta);
+    int64_t total_state = twi_load_relaxed(&cold->total_state);
+    bool is_latest = total_state != 0 && twi_total_state_ms(total_state) < learnt->began_ms;
+    if (!is_latest || (place->meta & TWI_META_STRIPED) != 0) return false;
+    uint64_t word = twi_load_acquire(&cell->local); /* C2 */
+    int64_t base = twi_load_relaxed(&cell->base), acked = twi_load_relaxed(&cold->acked);
+    bool is_quiet = twi_word_value(word) == acked && twi_load_relaxed(&cold->handed) == acked;
+    if (!is_quiet || (word & TWI_FROZEN) != 0) return false;
+    int64_t others = twi_saturated_sum(learnt->total, -acked);
+    /* relaxed, because `base` alone is a whole value (trap E6). If the turn or another answer changes it meanwhile, a
+     * batch finds out which total is the latest. */
+    return others == base || (others > base && twi_cas_relaxed(&cell->base, &base, others));
+}
+
+bool twi_learn_total(tw_family *family, tw_key key, const struct twi_learnt *learnt) {
+    struct twi_call call;
+    struct twi_place place;
+    twi_check(family->kind.synced && !family->kind.from_first && !family->kind.evicts_idle);
+    if (learnt->total < 0 || learnt->total >= EXACT_MAX) return false;
+    if (twi_call_begin(&call, family, key) != TW_OK) return false;
+    bool is_here = twi_call_now(&call) == TW_OK && twi_place_find(&call, &place) &&
+                   twi_generation_start_ms(place.generation) == learnt->start_ms;
+    bool is_learnt = is_here && raise_base(&place, learnt);
+    twi_call_end(&call);
+    return is_learnt;
 }

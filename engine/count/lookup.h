@@ -5,8 +5,28 @@
 
 #include "engine/count/call.h"
 #include "engine/count/dirty.h"
-#include "engine/count/idle_lookup.h"
 #include "engine/core/window_map.h"
+#include "tallywheel.h"
+
+/* ---- idle lookup ----
+ * with idle eviction, finds a key in two generations, and makes it in the current one (idle_eviction.c
+ * has the picture). Callers and the turn call these functions inside a section.
+ * Always true: at most one cell of a key accepts adds (G1). */
+
+/* Finds the cell that accepts adds to the key, in the current or the previous generation. Returns false if there is no
+ * such cell. Then place->previous is the frozen cell in the previous generation that still shows the count, or NULL. */
+bool twi_idle_find(const struct twi_call *call, struct twi_place *place);
+/* Makes the cell of the key, like twi_place_make(). The new cell inherits the values of the frozen cell of the key. */
+tw_status twi_idle_make(struct twi_call *call, struct twi_place *place);
+/* Inserts the key, with the values of `frozen` (or NULL). */
+enum twi_found twi_idle_insert(struct twi_generation *generation, struct twi_thread *self, struct twi_lookup_key lookup,
+                               struct twi_generation *before, struct twi_cell *frozen, struct twi_cell **cell);
+/* Returns the generation of the previous epoch. NULL means that it no longer exists. */
+struct twi_generation *twi_idle_before(struct tw_family *family, int64_t eviction_epoch);
+/* Returns the units that are still unsent in the frozen cell that this cell has replaced. */
+int64_t twi_idle_unsent(struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
+/* Returns the lookup key for the key of a cell, to find the key in another generation. */
+struct twi_lookup_key twi_idle_lookup_key(struct twi_hashing *hashing, struct twi_cell *cell);
 
 /* Finds the live cell of a key in a TW_WINDOW_FROM_FIRST family. The cell is in this generation or the previous one,
  * or it is a second incarnation (layout.h). */
@@ -60,5 +80,21 @@ void twi_place_request_total(const struct twi_call *call, const struct twi_place
 /* Adds to the counter, in whatever form it counts, and marks it. *local becomes the sum after the add, unless
  * without_sum is set. */
 enum twi_added twi_place_add(const struct twi_call *call, const struct twi_place *place, int64_t delta, int64_t *local);
+
+/* ---- learn ----
+ * totals that come with the answers of strict limits, and not with a batch.
+ * Such a total costs Redis nothing, and is newer than one that a batch would bring. */
+
+/* An answer of Redis. */
+struct twi_learnt {
+    int64_t start_ms; /* of the window that it is about */
+    int64_t total;    /* the units that Redis had */
+    int64_t began_ms; /* when the call began; monotonic */
+};
+
+/* Returns true if the view here now shows that total. Returns false if a batch must request it: none has come yet, one
+ * came while the call was under way, units of this engine are on their way, or Redis has fewer units than before. Not
+ * for TW_WINDOW_FROM_FIRST, idle eviction and TW_OUTAGE_SHARE. */
+bool twi_learn_total(tw_family *family, tw_key key, const struct twi_learnt *learnt);
 
 #endif

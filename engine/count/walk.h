@@ -10,6 +10,7 @@
 #define TWI_COUNT_WALK_H
 
 #include "engine/core/family.h"
+#include "tallywheel.h"
 
 struct twi_walker {
     void *ctx;
@@ -29,5 +30,25 @@ struct twi_walker {
 
 /* Walks the window that contains unix_ms, or TW_NOW. Returns the statuses of tw_each(). */
 tw_status twi_walk(tw_family *family, int64_t unix_ms, const struct twi_walker *walker);
+
+/* ---- each ----
+ * tw_each() for some of a window's counters, and after tw_stop(). */
+
+/* Does the same as tw_each(), but shows only keys that `wants` accepts. `wants` is called inside a section, and
+ * never waits. */
+tw_status twi_each_wanted(tw_family *family, int64_t unix_ms, bool (*wants)(void *ctx, tw_key key),
+                          bool (*visit)(void *ctx, const tw_count *count), void *ctx);
+/* Shows the same as tw_each(), also after tw_stop(). */
+tw_status twi_each_at_end(tw_family *family, int64_t unix_ms, bool (*visit)(void *ctx, const tw_count *count),
+                          void *ctx);
+
+/* ---- each field ----
+ * makes the key of a counter in a TW_REDIS_HASH family from a subject and a field. */
+
+/* Returns TW_OK. TW_ERR_MODE: the family is not of TW_REDIS_HASH. TW_ERR_KEY: no key can have this subject. */
+tw_status twi_hash_check(const tw_family *family, tw_key subject);
+/* Writes the key to `bytes`. Returns false if the key would be too long. */
+bool twi_hash_key(const tw_family *family, tw_key subject, tw_key field, unsigned char bytes[TW_KEY_SIZE_MAX],
+                  tw_key *key);
 
 #endif

@@ -6,7 +6,7 @@
  *     by the first look at the tags or at the index. They call no function on these paths. With Redis they admit if
  *     this engine is alone with a known total, and the limit is not near.
  *   - acquire_further continues in the section of its caller. It handles keys in other places, and striped counters
- *     (slice.c). acquire_anyhow begins again, and also handles contention, n = 0, open sections, and what several
+ *     (counted.c). acquire_anyhow begins again, and also handles contention, n = 0, open sections, and what several
  *     engines share.
  *   - twi_acquire_slow() begins again and handles all other cases.
  * Always true: this path does only what twi_acquire_slow() also does, and it never denies a call that a more exact
@@ -15,9 +15,8 @@
 #include "engine/count/dirty.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/limit/acquire.h"
-#include "engine/limit/overshoot.h"
 #include "engine/limit/share.h"
-#include "engine/limit/slice.h"
+#include "engine/limit/counted.h"
 
 #ifndef TWI_HOT_ACQUIRE
 #error "acquire_fast.h is a template: define TWI_HOT_ACQUIRE first"

@@ -4,7 +4,7 @@
  *
  * There are four levels:
  *   - add_short handles keys of 4 to 32 bytes, and add_long handles longer keys, if they are found in the line of slots
- *     where their walk begins (slot_line.h). They call no function on these paths.
+ *     where their walk begins (index.h). They call no function on these paths.
  *   - look_in_index handles every key that is not found there, including striped and new keys. It continues in the
  *     section and with the window of its caller. The caller has read the clock after it found the window.
  *   - add_timed is for calls that must read the clock, because no thread keeps the time for them.
@@ -15,11 +15,10 @@
  * less to do. A striped counter goes to stripe.c, which is as short.
  * Always true: this path does only what twi_add_slow() also does, in the same order and under the same labels. */
 #include "engine/count/api.h"
-#include "engine/count/contention.h"
-#include "engine/count/lookup.h"
 #include "engine/count/dirty.h"
+#include "engine/count/lookup.h"
 #include "engine/fast/fast.h"
-#include "engine/table/insert.h"
+#include "engine/table/index.h"
 #include "engine/table/stripe.h"
 
 #ifndef TWI_HOT_NAME
@@ -119,7 +118,7 @@ TWI_INLINE bool hot_is_striped(struct twi_cell *cell) {
     return twi_unlikely((twi_load_relaxed(&cell->meta) & TWI_META_STRIPED) != 0);
 }
 
-/* Returns true if an add without a view must be sampled for contention (contention.h). */
+/* Returns true if an add without a view must be sampled for contention (dirty.h). */
 TWI_INLINE bool hot_is_sampled(const tw_engine *engine, const struct twi_thread *self, const struct twi_cell *cell) {
     return twi_unlikely(cell == self->sampled) ||
            twi_unlikely((twi_load_relaxed(&engine->shards[self->shard].increments) & (TWI_CONTENTION_EVERY - 1)) == 0);

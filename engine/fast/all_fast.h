@@ -3,9 +3,9 @@
  * included before it. Families with Redis do not use it.
  * Always true: unless the result is true, no unit stays taken, and no statistic has counted. All claims are looked at
  * before one is taken, so a call that cannot be admitted denies no other one. Units are taken in the order of
- * acquire_all.c. A window may end between the look and the last compare-and-swap: then its counter is frozen, or the
+ * acquire.c. A window may end between the look and the last compare-and-swap: then its counter is frozen, or the
  * units count in a window that ends in these moments. */
-#include "engine/limit/acquire_all.h"
+#include "engine/limit/acquire.h"
 
 #ifndef TWI_HOT_ALL
 #error "all_fast.h is a template: define TWI_HOT_ALL first"
@@ -30,7 +30,7 @@ struct hot_any_key {
     uint64_t hash;
 };
 
-/* Puts claims in the order of acquire_all.c. */
+/* Puts claims in the order of acquire.c. */
 static __attribute__((noinline)) void hot_put_in_order(struct hot_claimed *claimed, size_t count) {
     for (size_t i = 1; i < count; i++) {
         const struct hot_claimed one = {.claim = claimed[i].claim, .generation = claimed[i].generation};

@@ -1,11 +1,11 @@
 /* gcra_fast.h -- tw_acquire() of a GCRA limit without Redis, for a known key whose word was computed under this
  * limit. It is a part of the same template, and all_fast.h is included before it.
- * Always true: this path does only what twi_gcra_acquire() and shadow.c also do, by the same arithmetic
- * (limit/gcra_pace.h). A word changes by one compare-and-swap, and a denied call does not write. A word that is not set
+ * Always true: this path does only what twi_gcra_acquire() and acquire.c also do, by the same arithmetic
+ * (limit/gcra.h). A word changes by one compare-and-swap, and a denied call does not write. A word that is not set
  * yet, that is closed or frozen, that another limit has set, or that changes meanwhile, is for the complete
  * decision. The clock is read after the window was loaded (W1), the exact one at most once. */
-#include "engine/limit/gcra_pace.h"
-#include "engine/limit/shadow.h"
+#include "engine/limit/gcra.h"
+#include "engine/limit/acquire.h"
 
 #ifndef TWI_HOT_GCRA
 #error "gcra_fast.h is a template: define TWI_HOT_GCRA first"

@@ -6,7 +6,7 @@
  * is in the word that the fast functions check before they continue (twi_thread_is_plain), so they leave such a thread
  * to this file. One add in 1,024 begins the check. The first adds then cost more than others. An add to the counter of
  * the previous add raises `repeats` by one. Another add lowers it by more. At 0 the check ends. The counter is
- * remembered in the same way as by a pin (pin.c): with the span of engine time in which its memory surely belongs to
+ * remembered in the same way as by a pin (api.c): with the span of engine time in which its memory surely belongs to
  * its window, and with the serial of its family. A family, an engine or a window may have the address of an earlier
  * one. But no two families have one serial, and one family opens a window once.
  * Always true: the counter is used only inside a section, within the span, and for the family with that serial. The

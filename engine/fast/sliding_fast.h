@@ -1,12 +1,12 @@
 /* sliding_fast.h -- tw_acquire() of a sliding limit without Redis and without sub-windows, for windows of one
  * length, and for a known key whose counter is plain. It is a part of the same template, and all_fast.h is included
  * before it.
- * Always true: this path does only what twi_sliding_acquire() also does, by the same arithmetic (limit/slide.h).
+ * Always true: this path does only what twi_sliding_acquire() also does, by the same arithmetic (limit/sliding.h).
  * The count of the window before is read in each call, as there: calls that are running when a window ends may
  * still raise it. A count rises by one compare-and-swap, from a value that leaves room, and a denied call does not
  * write. A denial that a more exact clock might change is not decided here. */
 #include "engine/core/window_map.h"
-#include "engine/limit/slide.h"
+#include "engine/limit/sliding.h"
 
 #ifndef TWI_HOT_SLIDING
 #error "sliding_fast.h is a template: define TWI_HOT_SLIDING first"

@@ -9,13 +9,26 @@
 #ifndef TWI_LIMIT_COUNTED_H
 #define TWI_LIMIT_COUNTED_H
 
-#include "engine/count/contention.h"
+#include "tallywheel.h"
 #include "engine/count/dirty.h"
 #include "engine/count/lookup.h"
 #include "engine/limit/decision.h"
 #include "engine/limit/limit_stats.h"
-#include "engine/limit/slice.h"
 #include "engine/table/stripe.h"
+
+/* ---- slice ----
+ * slices: the parts of a limit that contending threads spend without disturbing each other. */
+
+struct twi_cell;
+struct twi_stripes;
+struct twi_taken;
+struct twi_thread;
+
+tw_status twi_slices_take(struct twi_cell *cell, uint64_t meta, int64_t n, int64_t limit, const struct twi_thread *self,
+                          struct twi_taken *taken);
+/* Takes n units off the count, if the view is at least `least` afterwards. Returns TW_OK or TW_ERR_RANGE. TWI_AGAIN
+ * means that the cell was sealed. */
+tw_status twi_slices_put_back(struct twi_cell *cell, uint64_t meta, int64_t n, int64_t least, bool *unlisted);
 
 /* The functions that differ between these limits. Pass it as a constant, so that they are inlined. */
 struct twi_counting {
@@ -196,5 +209,31 @@ TWI_INLINE tw_status twi_counting_acquire(const struct twi_counting *counting, t
     if (verdict != NULL) twi_verdict_fill(verdict, family->kind.synced, status, n, limit, decision);
     return status;
 }
+
+/* ---- refund ----
+ * units return to the window from which they were taken, by a refund or because a call is undone.
+ * A refund returns units that a caller names, so it must not lower the count below 0: the caller may be wrong. Undo
+ * takes back what the engine itself has just added, like an add of the negative number. It has no such bound. Other
+ * threads may have lowered the count meanwhile, and the engine's units are in it all the same.
+ * Always true: after TW_OK of an undo, the count is the sum of the deltas of all other calls. */
+
+struct twi_call;
+struct twi_place;
+
+/* Receives the units that a refund took off a count. Returns false if there is no memory; the caller then raises the
+ * count again. Call it inside a section. */
+typedef bool twi_refund_keep(struct twi_call *call, const struct twi_place *place, int64_t n);
+/* Lowers the count of that window by n units for `keep`. If `keep` is NULL, the units are dropped. */
+tw_status twi_refund_to(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms, twi_refund_keep *keep);
+tw_status twi_undo_to(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms, twi_refund_keep *keep);
+/* Implement `refund` and `undo` of struct twi_limit_kind for limits whose units are counts in cells. */
+tw_status twi_refund_count(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms);
+tw_status twi_undo_count(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms);
+
+/* ---- no limit ----
+ * the kind of limit of families without a limit. */
+
+/* For TW_KIND_DISTINCT every call of chapter 9 is refused. */
+extern const struct twi_limit_kind twi_limit_none;
 
 #endif

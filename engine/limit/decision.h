@@ -5,11 +5,38 @@
 #define TWI_LIMIT_DECISION_H
 
 #include "engine/core/family.h"
-#include "engine/limit/cause.h"
+#include "engine/count/lookup.h"
 
 #include <assert.h>
 #include <stddef.h>
 #include <string.h>
+
+/* ---- cause ----
+ * why a call was not admitted (enum tw_cause), and when it is worth asking again.
+ * Always true: only cause.c and decision.h write `cause`. It is 0 in the verdict of an admitted call. In an outage, and
+ * if the way is full, nobody knows what is left, and `remaining` is 0. What is not exact is 1 ms to a minute. */
+
+static_assert(TW_CAUSE_NEVER == TWI_CAUSES - 1, "the last one");
+/* The words of the causes, as metrics have them. */
+extern const char *const twi_cause_words[TWI_CAUSES];
+
+#define TWI_AGAIN_MAX_MS 60000 /* no caller waits longer for what nobody can know */
+
+/* The call is not admitted. `retry_ms` is exact for TW_CAUSE_LIMIT, and does not matter for TW_CAUSE_NEVER. A buyer who
+ * has bought has -1; otherwise it is a time after which asking is worth it. */
+void twi_verdict_deny(tw_verdict *verdict, uint32_t cause, int64_t retry_ms);
+/* The same for TW_CAUSE_OUTAGE, TW_CAUSE_BUSY or TW_CAUSE_FULL: nobody knows when the call would be admitted. */
+void twi_verdict_deny_unknown(tw_verdict *verdict, const tw_engine *engine, uint32_t cause);
+/* The call ended with that error. If the error has a cause, the verdict gets it; a wrong call has none. A call whose
+ * outcome is unknown keeps TW_CAUSE_BUSY, if its caller has noted that. */
+void twi_verdict_refuse(tw_verdict *verdict, const tw_engine *engine, tw_status status);
+/* The call is admitted, whatever the limit says. */
+void twi_verdict_admit(tw_verdict *verdict);
+/* A decision of this process that is not TW_OK. `cause` and `retry_ms` are those of a denial. */
+TWI_COLD void twi_verdict_not_admitted(tw_verdict *verdict, tw_status status, uint32_t cause, int64_t retry_ms);
+
+/* The time after which Redis may reply again. */
+int64_t twi_again_when_away_ms(const tw_engine *engine);
 
 struct twi_decision {
     int64_t view; /* the count after the call, as this process knows it */
@@ -162,9 +189,9 @@ struct twi_limit_kind {
     twi_hot_acquire *by_counter;
     /* The short way of tw_acquire_all(). NULL means that it has none. */
     twi_hot_all *all;
-    /* True means that `acquire` counts its statistics, false that shadow.c does. */
+    /* True means that `acquire` counts its statistics, false that acquire.c does. */
     bool is_counted;
-    /* For kinds whose statistics shadow.c counts: decides a call of a known key, and counts it. It passes all other
+    /* For kinds whose statistics acquire.c counts: decides a call of a known key, and counts it. It passes all other
      * calls on to twi_shadow_acquire(). NULL means that there is no such way. Not used in shadow mode. */
     twi_hot_acquire *quick;
     /* Implements tw_acquire_some(); n_max and limit are in range. If it is NULL, tw_acquire_some() uses `acquire`. */
@@ -172,7 +199,7 @@ struct twi_limit_kind {
     /* Implements tw_refund(). */
     tw_status (*refund)(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms);
     /* Takes back n units that the engine has taken, in that window and under that limit, for a call that is not
-     * admitted in the end (refund.h). */
+     * admitted in the end (counted.h). */
     tw_status (*undo)(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms);
     /* For kinds that wait for Redis: implements tw_acquire_async(), and together with `some` also
      * tw_acquire_some_async(). NULL means that `acquire` answers at once. */
@@ -180,7 +207,7 @@ struct twi_limit_kind {
     /* Returns true if `final` in a verdict for this key is younger than a second. Returns false if it has requested
      * a new reply. NULL means that `final` is up to date in each verdict. */
     bool (*is_fresh)(tw_family *family, tw_key key);
-    const struct twi_strict_kind *strict; /* of strict limits (strict_call.h), otherwise NULL */
+    const struct twi_strict_kind *strict; /* of strict limits (strict.h), otherwise NULL */
 };
 /* Returns the most units that a GCRA limit can give at once. A limit that is refused later may be below 0. */
 TWI_INLINE int64_t twi_limit_burst(const struct tw_family *family, int64_t limit) {
@@ -193,6 +220,37 @@ TWI_INLINE int64_t twi_limit_most_at_once(const struct tw_family *family, int64_
 }
 TWI_INLINE bool twi_limit_is_in_range(int64_t n, int64_t limit) {
     return (uint64_t)n <= (uint64_t)TW_DELTA_MAX && (uint64_t)limit <= (uint64_t)TW_DELTA_MAX;
+}
+
+/* ---- shape ----
+ * arithmetic of limits that use more than one window: sliding limits count a part of the previous window,
+ * and GCRA limits store a time instead of a count.
+ * Always true: all arithmetic uses integers, of 128 bits if a product needs them. Without Redis the result is exact,
+ * up to the rounding that each file describes. */
+
+__extension__ typedef __int128 twi_wide;
+
+__extension__ typedef unsigned __int128 twi_wide_bits;
+
+/* Returns a / c, rounded down. The result fits in 63 bits. */
+TWI_INLINE int64_t twi_wide_divided(twi_wide_bits a, int64_t c) {
+    twi_check_dear(c > 0 && (uint64_t)(a >> 63) < (uint64_t)c);
+#if defined(__x86_64__)
+    if (!__builtin_constant_p(c)) { /* a compiler calls a function, because it does not know that the result fits */
+        uint64_t quotient, rest;
+        __asm__("divq %4" : "=a"(quotient), "=d"(rest) : "a"((uint64_t)a), "d"((uint64_t)(a >> 64)), "r"(c) : "cc");
+        return (int64_t)quotient;
+    }
+#endif
+    return (int64_t)(a / (uint64_t)c);
+}
+
+/* Returns a * b / c, rounded down or rounded up. No argument is below 0, and the result fits in 63 bits. */
+TWI_INLINE int64_t twi_share_down(int64_t a, int64_t b, int64_t c) {
+    return twi_wide_divided((twi_wide_bits)(uint64_t)a * (uint64_t)b, c);
+}
+TWI_INLINE int64_t twi_share_up(int64_t a, int64_t b, int64_t c) {
+    return twi_wide_divided((twi_wide_bits)(uint64_t)a * (uint64_t)b + (uint64_t)c - 1, c);
 }
 
 #endif

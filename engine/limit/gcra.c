@@ -28,10 +28,9 @@
  * call does not write, except that it may close a word, or name another limit. */
 #include "engine/limit/gcra.h"
 
-#include "engine/limit/limit_stats.h"
-#include "engine/limit/gcra_pace.h"
-#include "engine/table/stripe.h"
 #include "engine/core/window_map.h"
+#include "engine/limit/limit_stats.h"
+#include "engine/table/stripe.h"
 
 #define LIMITS 14  /* of a window, that replaced others */
 #define UNKNOWN 15 /* the number of a limit that found no room */

@@ -9,11 +9,11 @@
  * never spends a unit that was drawn under a greater limit than the limit of the call (trap L9). */
 #include "engine/limit/lease.h"
 
-#include "engine/base/push.h"
+#include "engine/base/grow.h"
 #include "engine/core/store_map.h"
 #include "engine/limit/limit_stats.h"
-#include "engine/table/record.h"
-#include "engine/limit/refund.h"
+#include "engine/table/area.h"
+#include "engine/limit/counted.h"
 
 #define REASK_MS 1000 /* after this time "sold out" is requested again, because others may have refunded */
 

@@ -3,7 +3,7 @@
 
 #include "engine/core/store_map.h"
 #include "engine/limit/counted.h"
-#include "engine/limit/overshoot.h"
+#include "engine/limit/limit_stats.h"
 
 #define SETTLED 3u     /* how many intervals must be seen before the pace of the other engines is trusted */
 #define SMOOTH 4       /* the pace is smoothed over this many intervals */

@@ -25,7 +25,6 @@
 #include "engine/core/window_map.h"
 #include "engine/limit/counted.h"
 #include "engine/limit/share.h"
-#include "engine/limit/slide.h"
 
 #include <string.h>
 

@@ -152,4 +152,12 @@ TWI_INLINE uint32_t twi_arena_line(const struct twi_arena *arena, const void *pi
     return (uint32_t)((uint64_t)((const unsigned char *)piece - arena->base) / TWI_LINE_BYTES);
 }
 
+/* ---- arena check ----
+ * the check of a whole arena, for tests and level 3.
+ * Always true: it changes nothing. It is exact while no thread takes or gives memory. */
+
+/* Every line is in use, free, in the run of a size, in the reserve, or never used. The sums agree. A run may go over
+ * the border of two segments, because pieces that are given back continue it. */
+bool twi_arena_is_valid(const struct twi_arena *arena);
+
 #endif

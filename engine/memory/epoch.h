@@ -55,7 +55,7 @@ struct twi_thread {
     uint32_t shard_bytes; /* the same in bytes from the first shard */
     bool in_hook;         /* it is inside a user's hook, so some calls are refused with TW_ERR_MODE */
     uint8_t walks;        /* nested walks (walk.c), each of which has a pair of holds */
-    /* the cell that this thread samples for contention (contention.c), and the adds that it has seen there: */
+    /* the cell that this thread samples for contention (dirty.c), and the adds that it has seen there: */
     void *sampled;
     int64_t sampled_value, sampled_since_ms;
     uint32_t sampled_adds, sampled_others;
@@ -66,7 +66,7 @@ struct twi_thread {
 
 #define TWI_WALKS_MAX 2u /* of a thread, one within a visitor of the other */
 
-/* What a thread may leave unfinished if it ends now: flags that promise a step, and have its number (turn/heal.c). They
+/* What a thread may leave unfinished if it ends now: flags that promise a step, and have its number (recover.c). They
  * are those of the counter `cell` and of its window. If `generation` is NULL, `cell` is a family that the thread adds
  * to the news (agenda.c). If `cell` is NULL, there is nothing. */
 struct twi_marking {
@@ -80,7 +80,7 @@ struct twi_thread_slot {
     _Atomic uintptr_t holds[TWI_WALKS_MAX][2];
     struct twi_marking marking;
     alignas(TWI_LINE_BYTES) pthread_mutex_t alive; /* its thread has it */
-    _Atomic uint32_t turn_of; /* TWI_TURN_OF() of the engine whose turn it makes (turn_owner.c), or 0 */
+    _Atomic uint32_t turn_of; /* TWI_TURN_OF() of the engine whose turn it makes (processes.c), or 0 */
     /* 0, or the number of a thread whose end the kernel does not report. It has the slot without having the mutex. */
     pid_t unwatched;
     _Atomic uint32_t process; /* the number of its thread's process */
@@ -108,7 +108,7 @@ static_assert(sizeof(struct twi_thread) == sizeof(struct twi_thread_slot) &&
 
 #define TWI_SHARDS 256u
 #define TWI_SHARD_SHARED (TWI_SHARDS - 1) /* all threads after the first 254 share it */
-#define TWI_SHARD_ASIDE (TWI_SHARDS - 2)  /* it belongs to no thread; counts in it are never read (acquire_all.c) */
+#define TWI_SHARD_ASIDE (TWI_SHARDS - 2)  /* it belongs to no thread; counts in it are never read (acquire.c) */
 #define TWI_THREAD_MARK 0xe5u
 
 /* Never NULL. Before its first call a thread has a record without the mark, which is never changed. */

@@ -162,8 +162,8 @@ struct twi_closing_message {
     bool through;  /* in CLAIM and LIST: an earlier message said that the engine does not delay the window */
     char scan[24]; /* READ, FETCH */
     int64_t life_ms, sent_ms;
-    int64_t word_ms; /* in HEARTBEAT: the engine's time when it wrote the list of windows that it delays */
-    bool by_tag;     /* names are grouped by tag (engine/turn/closing_tags.h), and LIST and READ are about the index */
+    int64_t word_ms;       /* in HEARTBEAT: the engine's time when it wrote the list of windows that it delays */
+    bool by_tag;           /* names are grouped by tag (closing_election.h), and LIST and READ are about the index */
     uint32_t group, round; /* the set of names, in ADD, FETCH and DROP */
     /* in CLAIM, LIST and ADD: this engine has recorded names of the window (twi_port_window_names()) */
     bool recorded;

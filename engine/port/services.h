@@ -73,7 +73,7 @@ const struct twi_tuning *twi_port_tuning(const tw_engine *engine);
 
 /* ---- waiting and waking ---- */
 
-/* Returns the descriptor of the engine's socket set (base/socket_set.h). A descriptor in that set wakes the thread
+/* Returns the descriptor of the engine's socket set (base/descriptor.h). A descriptor in that set wakes the thread
  * that runs the turns. */
 int twi_port_socket_set(const tw_engine *engine);
 /* Ends the sleep of the thread that runs the turns. This thread is the background thread, or the host, whose tw_fd()

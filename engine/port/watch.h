@@ -28,7 +28,7 @@ struct twi_watch_server {
 /* extras/watch.c defines it. The engine finds that file only with this function. */
 const struct twi_watch_server *twi_watch_find(void);
 
-/* ---- functions of the engine that this code calls, also to the public ones; engine/watch.c defines them ---- */
+/* ---- functions of the engine that this code calls, also to the public ones; engine/stats.c defines them ---- */
 
 struct twi_watch_family {
     char name[65];

@@ -1,13 +1,348 @@
 /* hold.c -- tw_hold() and tw_hold_release(), for at most `limit` holders at a time. Without Redis the key's counter is
- * used. A hold takes from it as tw_acquire() does, a release lowers it by compare-and-swap, never below 0. hold_redis.c
+ * used. A hold takes from it as tw_acquire() does, a release lowers it by compare-and-swap, never below 0. hold.c
  * does this with Redis, and hold_shared.c without Redis for processes that share the engine. */
 #include "engine/reserve/hold.h"
 
+#include "engine/ask/redis_call.h"
+#include "engine/core/calls.h"
+#include "engine/core/peers.h"
 #include "engine/count/lookup.h"
 #include "engine/limit/limit_stats.h"
-#include "engine/reserve/hold_redis.h"
+#include "engine/reserve/hold_book.h"
 #include "engine/reserve/hold_shared.h"
 #include "engine/reserve/reserve.h"
+
+/* ---- hold redis ----
+ * tw_hold() and tw_hold_release() if Redis decides, with one request per call (hold.lua). The hold book
+ * (hold_book.h) lists the holds of this engine, so that they can be re-sent.
+ *
+ *   tw_hold     request ──OK──▶ entered in the book       Redis away: on_outage decides. What it admits is entered as
+ *                 └──DENIED──▶ denied                     not sent yet, and is sent when Redis is back.
+ *   tw_hold_release  taken out of the book ──▶ request, repeated until it is answered, or back into the book
+ * Always true: a hold keeps one name from its first request on, so a repeated request and its cancel meet the same
+ * hold. A hold that is admitted without Redis has another name, because the request is cancelled. */
+
+#define ROOM_MS 50 /* until a release without a caller looks for a lane again */
+
+static void request_about(tw_family *family, tw_key key, const char *what, int64_t limit, const char *member,
+                          struct twi_redis_call *redis_call) {
+    twi_redis_call_begin(redis_call, family->engine, TWI_SCRIPT_HOLD, 0);
+    twi_redis_call_key(redis_call, family, "hold", key, 0);
+    twi_redis_call_text(redis_call, what);
+    twi_redis_call_number(redis_call, family->engine->here->remote.tuning.presence_life_ms);
+    twi_redis_call_number(redis_call, limit);
+    twi_redis_call_text(redis_call, member);
+}
+
+static void fill_verdict(const tw_family *family, tw_verdict *verdict, int64_t limit, int64_t used, uint32_t by,
+                         bool admitted) {
+    int64_t retry_ms =
+        family->engine->here->remote.tuning.presence_life_ms; /* slots of a killed process are free then */
+    twi_check(verdict != NULL && used >= 0);
+    verdict->used = used;
+    verdict->remaining = used < limit ? limit - used : 0;
+    verdict->decided_by = by;
+    verdict->error_bound = by == TW_BY_REDIS ? 0 : TW_UNBOUNDED;
+    verdict->allowed = admitted;
+    if (!admitted) twi_verdict_deny(verdict, limit < 1 ? TW_CAUSE_NEVER : TW_CAUSE_LIMIT, retry_ms);
+}
+
+/* Redis could not be asked, or did not reply. If Redis has admitted this hold nevertheless, sync/ takes that back. */
+static bool admits_without(const tw_family *family, uint32_t policy, int64_t limit, int64_t held) {
+    uint32_t live = twi_live_engines(family->engine);
+    int64_t share = live > 1 ? limit / live : limit;
+    switch (policy) {
+    case TW_OUTAGE_FAIL_OPEN: return true;
+    case TW_OUTAGE_FAIL_CLOSED: return false;
+    case TW_OUTAGE_SHARE: return held < (share < 1 && limit > 0 ? 1 : share);
+    default: return held < limit;
+    }
+}
+
+static tw_status refuse_full(void) {
+    return twi_refuse(TW_ERR_FULL, "memory: there is no room to remember another hold");
+}
+
+static tw_status hold_without(tw_family *family, tw_key key, int64_t limit, enum twi_request_outcome outcome,
+                              tw_verdict *verdict) {
+    char member[TWI_HOLD_MEMBER_MAX];
+    twi_check(outcome != TWI_REQUEST_DONE);
+    twi_hold_book_name(family->engine, member);
+    uint32_t policy = twi_redis_call_policy(family, key, outcome);
+    int64_t held = twi_hold_book_count(family, key);
+    bool admitted = admits_without(family, policy, limit, held);
+    if (admitted && !twi_hold_book_enter(family, key, member, false)) return refuse_full();
+    fill_verdict(family, verdict, limit, held + admitted, TW_BY_OUTAGE, admitted);
+    bool is_known = limit < 1 || (held >= limit && policy != TW_OUTAGE_FAIL_CLOSED);
+    if (!admitted && !is_known) twi_verdict_deny_unknown(verdict, family->engine, twi_redis_call_cause(outcome));
+    return admitted ? TW_OK : TW_DENIED;
+}
+
+/* ---- taking ---- */
+
+struct taking {
+    struct twi_operation operation;
+    tw_key key;
+    int64_t limit;
+    char member[TWI_HOLD_MEMBER_MAX];
+};
+static_assert(sizeof(struct taking) <= TWI_OPERATION_BYTES, "operation.h");
+
+struct giving {
+    struct twi_operation operation;
+    tw_key key;
+    uint64_t statement;
+    bool is_alone; /* nobody hears of it, so it waits for a lane */
+    char member[TWI_HOLD_MEMBER_MAX];
+};
+static_assert(sizeof(struct giving) <= TWI_OPERATION_BYTES, "operation.h");
+
+static bool ask_give(struct twi_operation *operation) {
+    const struct giving *giving = (const struct giving *)operation;
+    struct twi_redis_call redis_call;
+    request_about(operation->family, giving->key, "release", 0, giving->member, &redis_call);
+    redis_call.request.repeats = true;
+    return twi_redis_call_send(&redis_call, operation);
+}
+
+static bool is_begun(const struct giving *giving) {
+    enum twi_request_outcome outcome = giving->operation.result.outcome;
+    return outcome == TWI_REQUEST_DONE || outcome == TWI_REQUEST_UNKNOWN;
+}
+
+/* Without a reply the release is repeated. If it was never begun, the hold stays, so it can be released again. */
+static tw_status conclude_give(const struct giving *giving) {
+    tw_engine *engine = giving->operation.engine;
+    bool stays = !is_begun(giving) && !twi_load_acquire(&engine->life.stopped); /* or it ends with the engine */
+    if (!stays || !twi_hold_book_enter(giving->operation.family, giving->key, giving->member, false)) return TW_OK;
+    return twi_redis_call_refuse(engine, giving->operation.result.outcome);
+}
+
+static tw_status finish_give(struct twi_operation *operation, tw_request *call) {
+    (void)call;
+    return conclude_give((const struct giving *)operation);
+}
+
+/* Its caller has gone. */
+static void undo_give(struct twi_operation *operation);
+
+static const struct twi_operation_kind give_kind = {
+    .send = ask_give, .finish = finish_give, .undo = undo_give, .settles = true};
+
+/* If it returns NULL, *status is the reason. */
+static struct giving *make_give(tw_family *family, tw_key key, tw_request *call, tw_status *status) {
+    twi_check(family->kind.synced);
+    struct giving *giving = (struct giving *)twi_operation_make(family->engine, &give_kind, family, call, status);
+    if (giving == NULL) return NULL;
+    giving->operation.deadline_ms = twi_redis_call_deadline_ms(family->engine, call != NULL ? call->timeout_ms : 0);
+    giving->key = key;
+    giving->statement = 0;
+    giving->is_alone = false;
+    return giving;
+}
+
+/* A waiter, until the statement is answered, or its time has ended; and while it finds no lane, if it is alone. */
+static enum twi_look look_at_statement(struct twi_operation *operation) {
+    tw_engine *engine = operation->engine;
+    struct giving *giving = (struct giving *)operation;
+    int64_t now_ms = twi_clock_mono_ms(&engine->clock);
+    bool is_over = twi_hold_book_is_answered(engine, giving->statement) || now_ms >= operation->deadline_ms;
+    operation->wait.look_ms = now_ms + TWI_TICK_MS;
+    if (!is_over) return TWI_LOOK_WAITS;
+    operation->deadline_ms = twi_redis_call_deadline_ms(engine, 0);
+    bool is_alone = giving->is_alone, is_asked = ask_give(operation); /* then it may be gone */
+    if (is_asked && is_alone) twi_port_count(engine, ask_unsettled, -1);
+    if (is_asked) return TWI_LOOK_ASKED;
+    if (!is_alone) return TWI_LOOK_OVER;
+    bool waits = operation->result.outcome == TWI_REQUEST_BUSY && !twi_load_acquire(&engine->life.stopped);
+    operation->wait = (struct twi_wait){.look = look_at_statement, .look_ms = now_ms + ROOM_MS};
+    giving->statement = 0;
+    if (!waits) twi_port_count(engine, ask_unsettled, -1);
+    if (!waits) twi_port_count(engine, asks_forgotten, 1);
+    return waits ? TWI_LOOK_WAITS : TWI_LOOK_OVER;
+}
+
+static void await_in_turns(struct giving *giving) {
+    giving->operation.wait.look_ms = INT64_MIN;
+    giving->operation.wait.each_turn = true;
+    twi_waiter_add(&giving->operation, look_at_statement);
+}
+
+/* Sends it without a waiting caller. */
+static void send_alone(struct giving *giving) {
+    twi_check(giving->operation.call == NULL && giving->member[0] != '\0');
+    giving->is_alone = true;
+    tw_engine *engine = giving->operation.engine;
+    if (twi_hold_book_is_answered(engine, giving->statement) && ask_give(&giving->operation)) return;
+    twi_port_count(engine, ask_unsettled, 1); /* until it has a lane */
+    await_in_turns(giving);
+}
+
+/* Releases a hold that is in no book. */
+static void let_go(tw_family *family, tw_key key, const char *member, uint64_t statement) {
+    tw_status status;
+    struct giving *giving = make_give(family, key, NULL, &status);
+    if (giving == NULL) return;
+    memcpy(giving->member, member, sizeof giving->member);
+    giving->statement = statement;
+    if (twi_operation_keep(&giving->operation, key, &giving->key))
+        send_alone(giving);
+    else
+        twi_operation_give(&giving->operation);
+}
+
+static void undo_give(struct twi_operation *operation) {
+    const struct giving *giving = (const struct giving *)operation;
+    if (!is_begun(giving)) let_go(operation->family, giving->key, giving->member, giving->statement);
+}
+
+static bool ask_take(struct twi_operation *operation) {
+    const struct taking *taking = (const struct taking *)operation;
+    struct twi_redis_call redis_call;
+    request_about(operation->family, taking->key, "hold", taking->limit, taking->member, &redis_call);
+    redis_call.request.numbered = true;
+    return twi_redis_call_send(&redis_call, operation);
+}
+
+/* MORE means that all members were dead and were removed; the next request finds no dead ones. It has another name,
+ * because a copy of the last one may still come. */
+static bool read_take(struct twi_operation *operation, struct twi_answer *answer) {
+    twi_check(answer->outcome == operation->result.outcome);
+    (void)answer;
+    if (!twi_result_is(&operation->result, "MORE")) return false;
+    if (twi_clock_mono_ms(&operation->engine->clock) >= operation->deadline_ms) return false;
+    twi_hold_book_name(operation->engine, ((struct taking *)operation)->member);
+    return ask_take(operation);
+}
+
+static bool is_refused(tw_family *family, enum twi_request_outcome outcome) {
+    bool when_busy = outcome == TWI_REQUEST_BUSY && !twi_load_relaxed(&family->policy.busy_is_outage);
+    return when_busy || outcome == TWI_REQUEST_REFUSED || twi_load_acquire(&family->engine->life.stopped);
+}
+
+static tw_status read_result(const struct taking *taking, tw_verdict *verdict) {
+    const struct twi_result *result = &taking->operation.result;
+    tw_family *family = taking->operation.family;
+    tw_engine *engine = family->engine;
+    enum twi_request_outcome why = twi_result_why(result);
+    if (is_refused(family, why)) {
+        if (why == TWI_REQUEST_BUSY) verdict->cause = TW_CAUSE_BUSY; /* also of a call whose outcome is unknown */
+        return twi_redis_call_refuse(engine, result->outcome);
+    }
+    if (result->outcome != TWI_REQUEST_DONE) return hold_without(family, taking->key, taking->limit, why, verdict);
+    bool admitted = twi_result_is(result, "OK");
+    twi_redis_call_answered(family);
+    if (!admitted && !twi_result_is(result, "DENIED")) return twi_redis_call_refuse(engine, result->outcome);
+    if (admitted && !twi_hold_book_enter(family, taking->key, taking->member, true)) {
+        let_go(family, taking->key, taking->member, 0);
+        return refuse_full();
+    }
+    fill_verdict(family, verdict, taking->limit, twi_result_number(result, 1), TW_BY_REDIS, admitted);
+    return admitted ? TW_OK : TW_DENIED;
+}
+
+/* Computes the result, in the thread that is answered. */
+static tw_status conclude_take(const struct taking *taking, tw_verdict *verdict) {
+    return twi_limit_stats_answered(taking->operation.family, 1, read_result(taking, verdict), verdict);
+}
+
+static tw_status finish_take(struct twi_operation *operation, tw_request *call) {
+    return conclude_take((const struct taking *)operation, &call->verdict);
+}
+
+static const struct twi_operation_kind take_kind = {
+    .send = ask_take, .reply = read_take, .finish = finish_take, .may_be_unsent = true};
+
+/* If it returns NULL, *status is the reason. */
+static struct taking *make_take(tw_family *family, tw_key key, int64_t limit, tw_request *call, tw_status *status) {
+    twi_check(family->kind.synced && limit >= 0);
+    struct taking *taking = (struct taking *)twi_operation_make(family->engine, &take_kind, family, call, status);
+    if (taking == NULL) return NULL;
+    taking->operation.deadline_ms = twi_redis_call_deadline_ms(family->engine, call != NULL ? call->timeout_ms : 0);
+    taking->key = key;
+    taking->limit = limit;
+    twi_hold_book_name(family->engine, taking->member);
+    return taking;
+}
+
+tw_status twi_hold_redis_take(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
+    twi_check(family->kind.synced);
+    tw_status status = twi_redis_call_may(family->engine);
+    struct taking *taking = status == TW_OK ? make_take(family, key, limit, NULL, &status) : NULL;
+    if (taking == NULL) return twi_limit_stats_answered(family, 1, status, verdict);
+    twi_call_run(&taking->operation);
+    status = conclude_take(taking, verdict);
+    twi_operation_give(&taking->operation);
+    return status;
+}
+
+tw_status twi_hold_redis_start(tw_request *call, tw_family *family, tw_key key, int64_t limit) {
+    twi_check(call != NULL && family->kind.synced);
+    tw_status status = twi_redis_call_may_start(family->engine);
+    struct taking *taking = status == TW_OK ? make_take(family, key, limit, call, &status) : NULL;
+    if (taking != NULL && !twi_operation_keep(&taking->operation, key, &taking->key)) {
+        status = twi_call_end_now(&taking->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
+        taking = NULL;
+    }
+    if (taking == NULL) return twi_call_answer(call, twi_limit_stats_answered(family, 1, status, &call->verdict));
+    return twi_call_start(&taking->operation, call);
+}
+
+/* ---- giving ---- */
+
+/* A statement that contains this hold may be on its way. The release must wait until that statement is answered. This
+ * takes one round trip, and it is rare, because a hold is sent again only once in a third of its life. tw_stop() ends
+ * the wait. */
+static void await_statement(tw_engine *engine, uint64_t statement) {
+    int64_t until_ms = twi_clock_mono_ms(&engine->clock) + twi_port_timeout_ms(engine);
+    for (;;) {
+        uint32_t seen = twi_event_count_value(&engine->turn.ended);
+        if (twi_hold_book_is_answered(engine, statement) || twi_clock_mono_ms(&engine->clock) >= until_ms) return;
+        if (twi_load_acquire(&engine->life.stopped)) return;
+        twi_event_count_wait(&engine->turn.ended, seen, TWI_TICK_MS);
+    }
+}
+
+tw_status twi_hold_redis_give(tw_family *family, tw_key key) {
+    twi_check(family->kind.synced);
+    tw_status status = twi_redis_call_may(family->engine);
+    struct giving *giving = status == TW_OK ? make_give(family, key, NULL, &status) : NULL;
+    if (giving == NULL) return status;
+    if (twi_hold_book_leave(family, key, giving->member, &giving->statement)) {
+        await_statement(family->engine, giving->statement);
+        giving->operation.deadline_ms = twi_redis_call_deadline_ms(family->engine, 0);
+        twi_call_run(&giving->operation);
+        status = conclude_give(giving);
+    } else {
+        status = twi_refuse_for(TWI_WHY_HOLD);
+    }
+    twi_operation_give(&giving->operation);
+    return status;
+}
+
+tw_status twi_hold_redis_give_async(tw_request *call, tw_family *family, tw_key key) {
+    twi_check(family->kind.synced);
+    tw_status status = twi_redis_call_may_start(family->engine);
+    struct giving *giving = status == TW_OK ? make_give(family, key, call, &status) : NULL;
+    if (giving == NULL) return call != NULL ? twi_call_answer(call, status) : status;
+    struct twi_operation *operation = &giving->operation;
+    if (!twi_operation_keep(operation, key, &giving->key))
+        status = twi_refuse(TW_ERR_MEMORY, NULL);
+    else if (!twi_hold_book_leave(family, key, giving->member, &giving->statement))
+        status = twi_refuse_for(TWI_WHY_HOLD);
+    if (status != TW_OK && call != NULL) return twi_call_end_now(operation, call, status);
+    if (status != TW_OK) {
+        twi_operation_give(operation);
+        return status;
+    }
+    if (call == NULL)
+        send_alone(giving);
+    else if (twi_hold_book_is_answered(family->engine, giving->statement))
+        return twi_call_start(operation, call);
+    else
+        await_in_turns(giving);
+    return TW_STARTED;
+}
 
 TWI_COLD const char *twi_hold_refusal(const struct tw_family *family, const tw_family_options *options) {
     const char *why = NULL;

@@ -3,7 +3,7 @@
 #include "engine/reserve/hold_book.h"
 
 #include "engine/core/family.h"
-#include "engine/core/presence.h"
+#include "engine/core/peers.h"
 #include "engine/base/lock.h"
 
 #include <inttypes.h>

@@ -2,11 +2,10 @@
 #include "engine/reserve/hold_shared.h"
 
 #include "engine/core/processes.h"
-#include "engine/core/witness.h"
 #include "engine/count/lookup.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/reserve/reserve.h"
-#include "engine/table/record.h"
+#include "engine/table/area.h"
 #include "engine/table/table.h"
 
 #define RECOVER_TURN 4096u /* keys that one call of twi_hold_shared_recover() looks at */

@@ -5,7 +5,7 @@
  * A key is examined when its next reservation expires, so units return even without calls. */
 #include "engine/reserve/reserve_local.h"
 
-#include "engine/core/call_guard.h"
+#include "engine/core/operation.h"
 #include "engine/core/family.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/reserve/reserve_book.h"

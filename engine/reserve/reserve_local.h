@@ -17,7 +17,7 @@
 #define TWI_RESERVE_RESERVE_LOCAL_H
 
 #include "engine/reserve/reserve_book.h"
-#include "engine/ask/token.h"
+#include "engine/ask/redis_call.h"
 
 /* How long a token is known after the end of its lease time. Until then, confirming it again gives the same answer. */
 #define TWI_TOKEN_KEEP_MS TW_DAY

@@ -11,7 +11,7 @@
  *     the freeze. From then on the count in the word is meaningless.
  *   - DIRTY means that the counter is marked for the collector (dirty.c).
  * Only the turn freezes, so one thread freezes at a time. It stores `final` before the swap that freezes (C1). The turn
- * stores `base` = total - acked in one store, and the answer of a strict limit may raise it (count/learn.c). The view
+ * stores `base` = total - acked in one store, and the answer of a strict limit may raise it (count/lookup.c). The view
  * is local + base. A family without Redis needs no base, so `final` uses the place of `base`.
  * If threads contend for a counter, it counts in another place (stripe.h). Such a cell is STRIPED: `local` is frozen,
  * `final` has its count, and the word that is end_ms in TW_WINDOW_FROM_FIRST families leads to the stripes.
@@ -22,19 +22,31 @@
 #ifndef TWI_TABLE_CELL_H
 #define TWI_TABLE_CELL_H
 
+#include "engine/base/calendar.h"
+#include "engine/base/atomic.h"
+#include "engine/base/check.h"
+
 #include <stdalign.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
+/* ---- stripe words ----
+ * the functions of stripe.c that a cell needs when it is STRIPED (stripe.h). */
+
+struct twi_cell;
+
+/* Returns the sum of the stripes. Freezes the stripes, so that no thread can add to them (sealing), and returns the
+ * sum. Clears DIRTY in each word, and returns the sum (*sealed means that no add can follow). Marks the counter
+ * because its total is needed. Returns false if the counter was already marked, or is sealed. */
+int64_t twi_stripes_count(struct twi_cell *cell);
+int64_t twi_stripes_freeze(struct twi_cell *cell);
+int64_t twi_stripes_take_dirty(struct twi_cell *cell, bool *sealed);
+bool twi_stripes_mark_requested(struct twi_cell *cell);
+
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
-
-#include "engine/base/amount.h"
-#include "engine/base/atomic.h"
-#include "engine/base/check.h"
-#include "engine/table/stripe_words.h"
 
 #define TWI_FROZEN UINT64_C(1)
 #define TWI_DIRTY UINT64_C(2)
@@ -55,7 +67,7 @@
 #define TWI_META_USED (UINT64_C(1) << 22)      /* idle eviction: used since its generation is the previous one */
 #define TWI_META_SUCCESSOR (UINT64_C(1) << 23) /* idle eviction: the cell succeeds a frozen cell (idle_eviction.c) */
 #define TWI_META_KIND_SHIFT 24
-#define TWI_META_PARKED (UINT64_C(1) << 30) /* its store cannot accept it now: not collected (parked.c) */
+#define TWI_META_PARKED (UINT64_C(1) << 30) /* its store cannot accept it now: not collected (engine/turn) */
 /* the present store of Redis has not yet received what an earlier store has (restore_notes.h) */
 #define TWI_META_RESEND (UINT64_C(1) << 31)
 #define TWI_META_INDEX_SHIFT 32
@@ -320,5 +332,12 @@ TWI_INLINE void twi_key_copy(unsigned char *to, const unsigned char *from, size_
         for (size_t at = 0; at < size; at++) to[at] = from[at];
     }
 }
+
+/* ---- cell check ----
+ * the check of one counter, for tests and level 3.
+ * Always true: it changes nothing. It is exact while no thread adds to the counter. */
+
+/* Returns true if the key fits into the record, the flags agree with each other, and the count is in its range. */
+bool twi_cell_is_valid(struct twi_cell *cell);
 
 #endif

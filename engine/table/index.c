@@ -15,8 +15,8 @@
  * Always true: all entries of a root that may still be replaced name leaves. */
 #include "engine/table/index.h"
 
-#include "engine/base/push.h"
-#include "engine/table/record.h"
+#include "engine/base/grow.h"
+#include "engine/table/area.h"
 
 #define KEYS_OF_ENTRY_MIN 128u /* of a root before it is replaced by a wider one; leaves are full with 408 keys */
 

@@ -7,7 +7,7 @@
  *   leaf  | next (an entry) | piece link : 32, used : 16, depth : 8, room and size : 8 | slot ... | 8 to 512 words
  *   node  | (free link)     | piece link : 32, size : 8                               | entry ... | 2 to 2^20 words
  *
- * This file has the types, and how to read one of them. table.h, index.h, record.h (records) and area.h (areas of
+ * This file has the types, and how to read one of them. table.h, index.h, area.h (records) and area.h (areas of
  * records) describe how these types change, and their invariants. */
 #ifndef TWI_TABLE_LAYOUT_H
 #define TWI_TABLE_LAYOUT_H
@@ -151,7 +151,7 @@ struct twi_generation_marks {
 /* The state for restoring a Redis that has lost all data (restore_notes.h). */
 struct twi_generation_restore {
     uint32_t next; /* the next generation that is being restored */
-    /* the row with the counts that each store has acknowledged (restore_stores.h); 0 means that there is one store */
+    /* the row with the counts that each store has acknowledged (restore_notes.h); 0 means that there is one store */
     uint32_t row;
     bool listed : 1;       /* a restoration still has to walk the generation */
     bool has_given_up : 1; /* units of one of its counters were given up, and notes have them */
@@ -170,7 +170,7 @@ struct twi_generation_history {
     bool gives_way : 1; /* it leaves the history before its time, because the family needs the memory (rollover.c) */
 };
 
-/* The state for families in which one engine closes a window for all (closing_windows.h). */
+/* The state for families in which one engine closes a window for all (closing_election.h). */
 struct twi_generation_closing {
     bool is_adopted : 1;     /* others counted in it; this engine has adopted it */
     bool names_recorded : 1; /* Redis has names of its keys */
@@ -180,7 +180,7 @@ struct twi_generation_closing {
     bool is_held : 1;        /* its counts wait for this announcement */
 };
 
-/* The state of a dropped generation (window_reclaim.c). */
+/* The state of a dropped generation (window_end.c). */
 struct twi_generation_dropped {
     uint32_t next;  /* the next of those that are dropped, of all families */
     bool is_hidden; /* it was unlinked for a grace period, and has not been `current` since */

@@ -1,7 +1,7 @@
 /* packed.c -- see packed.h. It builds the packed form, finds keys in it, walks it and gives it back. */
 #include "engine/table/packed.h"
 
-#include "engine/table/record.h"
+#include "engine/table/area.h"
 
 #include <string.h>
 

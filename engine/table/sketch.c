@@ -1,9 +1,9 @@
 /* sketch.c -- see sketch.h. It raises registers, grows, estimates, reads, seals and gives back sketches. */
 #include "engine/table/sketch.h"
 
-#include "engine/base/push.h"
+#include "engine/base/grow.h"
 #include "engine/memory/epoch.h"
-#include "engine/table/record.h"
+#include "engine/table/area.h"
 
 #include <string.h>
 

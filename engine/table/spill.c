@@ -5,7 +5,7 @@
  * without tombstones. */
 #include "engine/table/spill.h"
 
-#include "engine/table/record.h"
+#include "engine/table/area.h"
 
 #include <string.h>
 

@@ -23,10 +23,10 @@
  * Readers take no lock. Each entry has a version, which is odd while its key is replaced. Memory: the first overflow of
  * a window takes 32 KiB for keys of up to 32 bytes, and at most 192 KiB for longer keys. It takes less if less is left.
  * A large window takes this memory in advance, when half of the arena is used. Shares of families, and arenas of 16 MiB
- * or more, keep some memory for sketches (record.h, arena.h).
+ * or more, keep some memory for sketches (area.h, arena.h).
  * Always true: the sketch has all units that overflowed since the first overflow of the window, except adds that are
  * just being made. Or the sketch was refused, and this window has none (TWI_SPILL_REFUSED).
- * Elsewhere: api.c adds to it, and heavy.c reads it. */
+ * Elsewhere: api.c adds to it, and top.c reads it. */
 #ifndef TWI_TABLE_SPILL_H
 #define TWI_TABLE_SPILL_H
 

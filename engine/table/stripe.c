@@ -3,7 +3,7 @@
 #include "engine/table/stripe.h"
 
 #include "engine/table/layout.h"
-#include "engine/table/record.h"
+#include "engine/table/area.h"
 
 #include <unistd.h>
 

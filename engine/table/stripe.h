@@ -6,7 +6,7 @@
  *
  * An add that needs no view goes to the stripe of its thread. An add that needs the sum goes to the shared stripe and
  * reads all lines. If the key has a limit, the stripes are SLICES of the units that were left. Each slice has a
- * ceiling, and any thread may take units from it up to this ceiling (slice.c). Plain adds then go to the shared stripe.
+ * ceiling, and any thread may take units from it up to this ceiling. Plain adds then go to the shared stripe.
  * Unlike the word of a cell, these words change only by compare-and-swap, so a frozen word never changes its count. Any
  * thread may freeze a word, and all threads then read the same count (trap E1).
  * COLLAPSING freezes the stripes, but not the shared stripe. From then on their sum is fixed. The compare-and-swap of
@@ -15,7 +15,7 @@
  * DIRTY works in the same way as in a cell (dirty.c), separately for each word. The add itself sets it. The turn makes
  * the stripes, and the turn also seals. It first publishes the lines (S1), and then freezes `local`. Until then adds go
  * to `local`. So all counts in a stripe came after those in `final`. An adder requests stripes if it finds again and
- * again that other threads have added meanwhile (contention.h). Callers allocate no memory.
+ * again that other threads have added meanwhile (dirty.h). Callers allocate no memory.
  * Always true: at most TWI_STRIPED_MAX cells of a generation are striped, each once. Stripes live as long as their
  * generation. If the shared stripe is not above 0, then final + shared stripe + the ceilings of the slices is within
  * the limit for which the slices were cut. |stripe| < TWI_STRIPE_EDGE, and |shared stripe| < TWI_SHARED_EDGE until
@@ -101,7 +101,7 @@ int64_t twi_stripes_collapse(struct twi_stripes *stripes);
 /* Returns the present sum of the stripes, without the shared stripe. */
 int64_t twi_stripes_sum(struct twi_stripes *stripes);
 
-/* The result of taking units from slices (slice.h). */
+/* The result of taking units from slices (counted.h). */
 struct twi_taken {
     int64_t used;  /* how many units are used after the call */
     int64_t bound; /* |used - truth| is at most this, apart from the counts of other engines */

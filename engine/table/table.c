@@ -1,10 +1,10 @@
-/* table.c -- see table.h. It makes a generation, inserts (insert.h), walks, seals and gives back. */
+/* table.c -- see table.h. It makes a generation, inserts (index.h), walks, seals and gives back. */
 #include "engine/table/table.h"
 
-#include "engine/base/push.h"
+#include "engine/base/grow.h"
 #include "engine/memory/epoch.h"
-#include "engine/table/insert.h"
-#include "engine/table/record.h"
+#include "engine/table/index.h"
+#include "engine/table/area.h"
 #include "engine/table/sketch.h"
 #include "engine/table/spill.h"
 #include "engine/table/stripe.h"

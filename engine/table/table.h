@@ -22,7 +22,7 @@
 #ifndef TWI_TABLE_TABLE_H
 #define TWI_TABLE_TABLE_H
 
-#include "engine/table/insert.h"
+#include "engine/table/index.h"
 
 enum twi_found { TWI_FOUND, TWI_ABSENT, TWI_INSERTED, TWI_NO_ROOM, TWI_GONE_SEALED, TWI_CLOCK_MOVED };
 

@@ -4,10 +4,14 @@
  * expected in time. */
 #include "engine/turn/closing.h"
 
-#include "engine/turn/closing_send.h"
-#include "engine/turn/closing_tags.h"
+#include "engine/core/agenda.h"
 #include "engine/core/window_map.h"
 #include "engine/count/dirty.h"
+#include "engine/turn/closing_election.h"
+#include "engine/turn/windows.h"
+
+#include <stdio.h>
+#include <string.h>
 
 /* ---- the steps of a window ---- */
 
@@ -235,4 +239,235 @@ bool twi_closing_is_over(tw_engine *engine) {
             (family->turn.closing.known || family->turn.closing.in_flight))
             return false;
     return true;
+}
+
+/* ---- closing send ----
+ * the messages of elections (closing.h): decides what to send, and when.
+ * sync/message/closing.c encodes them for the wire.
+ * Always true: each election has at most one message under way. The same is true for the other messages of a family. */
+
+#define FORGET_MS \
+    (10 * TW_MINUTE) /* a window is forgotten if it could have been closed this long ago and its keys have expired */
+#define FLOOR_ALL (INT64_C(1) << 52)
+
+static bool holds_up(struct twi_generation *generation) {
+    uint32_t phase = twi_load_relaxed(&generation->phase);
+    const struct twi_close_election *election = twi_close_election_of(generation);
+    if (phase >= TWI_HISTORY) return false;
+    if (election != NULL) return !election->through;
+    if (generation->turn.hook_done)
+        return phase != TWI_DRAINED && !twi_closing_had_its_time(generation->family->engine, generation);
+    return phase != TWI_DRAINED || twi_generation_has_counted(generation);
+}
+
+/* The earliest ends in ascending order, and one extra end. If there are too many ends, the extra one is the floor.
+ * Every window from the floor on counts as delayed. */
+struct ends {
+    int64_t floor_ms, at_ms[TWI_CLOSING_ENDS_MAX + 1];
+    uint32_t count;
+};
+
+static void note_end(void *ctx, struct twi_generation *generation) {
+    struct ends *ends = ctx;
+    int64_t end_ms = generation->end_ms;
+    if (end_ms > ends->floor_ms || !holds_up(generation)) return;
+    uint32_t at = ends->count;
+    if (at > TWI_CLOSING_ENDS_MAX) { /* the list is full, so the new end replaces the last one */
+        at = TWI_CLOSING_ENDS_MAX;
+        if (ends->at_ms[at] <= end_ms) return;
+    } else {
+        ends->count++;
+    }
+    for (; at > 0 && ends->at_ms[at - 1] > end_ms; at--) ends->at_ms[at] = ends->at_ms[at - 1];
+    ends->at_ms[at] = end_ms;
+}
+
+/* A window that can still be opened ends after the floor. Another thread may have opened one before the clock or the
+ * watermark reached the floor. The fence makes that window visible here. That thread looks at both again before it
+ * counts (lookup.c). */
+static void fill_heartbeat(struct tw_family *family, struct twi_closing_message *message) {
+    twi_check(family->kind.closes_once);
+    tw_engine *engine = family->engine;
+    struct ends ends = {.floor_ms = twi_closing_is_ending(family) ? FLOOR_ALL
+                                                                  : twi_family_over_by(family, engine->turn.now_ms)};
+    if (ends.floor_ms < 0) ends.floor_ms = 0;
+    twi_fence_seqcst(); /* N5, pairs with N2: see above */
+    twi_window_visit(family, note_end, &ends);
+    message->floor_ms = ends.floor_ms;
+    if (ends.count > TWI_CLOSING_ENDS_MAX) {
+        message->floor_ms = ends.at_ms[TWI_CLOSING_ENDS_MAX] - 1;
+        ends.count = TWI_CLOSING_ENDS_MAX;
+    }
+    memcpy(message->ends_ms, ends.at_ms, ends.count * sizeof *message->ends_ms);
+    message->end_count = ends.count;
+    message->family = family;
+    message->known = family->turn.closing.known;
+    message->life_ms = engine->here->remote.tuning.closing_life_ms;
+    message->sent_ms = engine->turn.mono_ms;
+    message->word_ms = engine->turn.now_ms;
+}
+
+static bool is_due(const struct twi_turn_state *turn, const struct twi_close_election *election) {
+    return !election->in_flight && election->at_ms <= turn->mono_ms && !twi_close_election_is_silent(election);
+}
+
+/* If names are grouped by tag, they are in other stores, so reading them does not renew the claim. */
+static bool must_renew(const struct twi_turn_state *turn, const struct twi_close_election *election) {
+    bool reads = election->state == TWI_ELECTION_READ || election->state == TWI_ELECTION_FETCH;
+    return reads && !election->partial && turn->mono_ms >= election->tags->renew_ms;
+}
+
+/* Puts the names into the message. Returns false if it cannot be sent now. */
+static bool fill(struct twi_close_election *election, struct twi_closing_message *message) {
+    twi_check(election->state != TWI_ELECTION_OVER);
+    struct twi_closing_tags *tags = election->tags;
+    if (tags == NULL) return true;
+    message->round = tags->round;
+    message->group = tags->group;
+    if (election->state == TWI_ELECTION_ADD) {
+        if (twi_closing_tags_fill(tags, election->generation, &election->cursor, message)) return true;
+        if (!election->cursor.done) return false;
+        twi_closing_tags_confirm(tags);
+        twi_close_election_enter(election, TWI_ELECTION_CONFIRM, election->at_ms);
+        message->verb = twi_close_election_verb(election);
+    }
+    if (election->state != TWI_ELECTION_CONFIRM || twi_closing_tags_fill_index(tags, message)) return true;
+    twi_close_election_end_list(election); /* this engine counted no key */
+    return false;
+}
+
+static bool message_of(tw_engine *engine, struct twi_close_election *election, struct twi_closing_message *message) {
+    twi_check(election->generation->family->kind.closes_once);
+    const struct twi_generation *generation = election->generation;
+    message->name_count = 0;
+    if (election->tags != NULL) election->tags->renews = must_renew(&engine->turn, election);
+    message->verb = twi_close_election_verb(election);
+    message->by_tag = election->tags != NULL;
+    if (!fill(election, message)) return false;
+    message->election = election;
+    message->start_ms = generation->start_ms;
+    message->end_ms = generation->end_ms;
+    message->expiry_ms = generation->expiry_ms;
+    message->flag = message->verb == TWI_CLOSING_SEND_READ ? !election->partial : election->listed;
+    message->through = election->through;
+    /* If names are grouped by tag, each round has separate sets. Batches use those of the first round. */
+    message->recorded =
+        generation->turn.closing.names_recorded && (election->tags == NULL || election->tags->round == 0);
+    message->look_ms = twi_closing_due_ms(generation);
+    memcpy(message->scan, election->scan, sizeof message->scan);
+    fill_heartbeat(generation->family, message);
+    election->in_flight = true;
+    return true;
+}
+
+/* After Redis has forgotten data, sends the windows that are closed again. */
+static bool send_kept(struct tw_family *family, struct twi_closing_message *message) {
+    struct twi_family_close_state *closing = &family->turn.closing;
+    if (closing->kept_repeat == 0 || closing->kept_in_flight) return false;
+    if (family->engine->turn.mono_ms < closing->kept_at_ms) return false;
+    message->verb = TWI_CLOSING_SEND_DONE;
+    message->by_tag = twi_closing_tags_are_used(family);
+    message->election = NULL;
+    message->start_ms = closing->kept[(closing->kept_count - closing->kept_repeat) % TWI_CLOSED_KEPT];
+    message->end_ms = message->start_ms;
+    message->expiry_ms = twi_time_add(family->engine->turn.now_ms, twi_load_relaxed(&family->policy.retention_ms));
+    fill_heartbeat(family, message);
+    closing->kept_in_flight = true;
+    return true;
+}
+
+static int64_t forget_ms(const struct tw_family *family) {
+    int64_t retention_ms = twi_load_relaxed(&family->policy.retention_ms);
+    return twi_time_add(family->engine->turn.now_ms,
+                        -twi_time_add(retention_ms != 0 ? retention_ms : 30 * TW_DAY, FORGET_MS));
+}
+
+static bool wants_to_leave(const struct tw_family *family) {
+    return twi_closing_is_ending(family) && family->turn.closing.known && twi_family_has_reached(family, TWI_HISTORY);
+}
+
+static bool send_heartbeat(struct tw_family *family, struct twi_closing_message *message) {
+    struct twi_family_close_state *closing = &family->turn.closing;
+    bool leaves = wants_to_leave(family);
+    if (closing->in_flight || closing->left) return false;
+    if (!leaves && family->engine->turn.mono_ms < closing->at_ms) return false;
+    message->verb = leaves ? TWI_CLOSING_SEND_LEAVE : TWI_CLOSING_SEND_HEARTBEAT;
+    message->by_tag = twi_closing_tags_are_used(family);
+    message->election = NULL;
+    message->start_ms = message->end_ms = message->expiry_ms = 0;
+    message->look_ms = forget_ms(family);
+    twi_closing_announce(family, message);
+    fill_heartbeat(family, message);
+    closing->in_flight = true;
+    return true;
+}
+
+static bool message_for(tw_engine *engine, struct tw_family *family, struct twi_closing_message *message) {
+    for (struct twi_close_election *election = family->turn.closing.elections, *next; election != NULL;
+         election = next) {
+        next = election->next;
+        if (is_due(&engine->turn, election) && message_of(engine, election, message)) return true;
+    }
+    return send_kept(family, message) || send_heartbeat(family, message);
+}
+
+/* Returns when the family has a message to send. */
+static int64_t due_at_ms(const struct tw_family *family) {
+    const struct twi_family_close_state *closing = &family->turn.closing;
+    int64_t due_ms = INT64_MAX;
+    if (!closing->in_flight && !closing->left)
+        due_ms = wants_to_leave(family) ? family->engine->turn.mono_ms : closing->at_ms;
+    if (closing->kept_repeat != 0 && !closing->kept_in_flight && closing->kept_at_ms < due_ms)
+        due_ms = closing->kept_at_ms;
+    for (const struct twi_close_election *election = closing->elections; election != NULL; election = election->next)
+        if (!election->in_flight && !twi_close_election_is_silent(election) && election->at_ms < due_ms)
+            due_ms = election->at_ms;
+    return due_ms;
+}
+
+void twi_closing_appoint(struct tw_family *family) {
+    twi_check(family->kind.closes_once);
+    twi_appointment_set(&family->engine->agenda.closings, &family->agenda.special, due_at_ms(family));
+}
+
+/* An election without a message may enter its next state, so the loop looks twice. If a message needs more work or
+ * memory than is left, it waits for a later turn. */
+bool twi_port_closing(tw_engine *engine, struct twi_closing_message *message) {
+    for (struct tw_family *family;
+         (family = twi_appointment_take(&engine->agenda.closings, engine->turn.mono_ms)) != NULL;) {
+        bool is_found = false;
+        for (int looks = 0; looks < 2 && !is_found; looks++) is_found = message_for(engine, family, message);
+        int64_t due_ms = due_at_ms(family), later_ms = engine->turn.mono_ms + 1;
+        twi_appointment_set(&engine->agenda.closings, &family->agenda.special,
+                            is_found || due_ms > later_ms ? due_ms : later_ms);
+        if (is_found) return true;
+    }
+    return false;
+}
+
+size_t twi_port_closing_keys(const struct twi_closing_message *message, char (*keys)[TWI_OWN_NAME_MAX], size_t *sizes) {
+    twi_check(message->family != NULL && message->family->kind.closes_once);
+    const char *const what[] = {"closers", "closed", message->by_tag ? "groups" : "names", "windows"};
+    const struct twi_key_template *template = &message->family->template;
+    char name[TWI_REDIS_KEY_MAX], set[16] = "names";
+    if (twi_closing_is_of_names(message->verb)) {
+        if (message->round != 0) (void)snprintf(set, sizeof set, "names%u", message->round % TWI_CLOSING_TAGS_ROUNDS);
+        size_t size = twi_key_template_render_group(template, message->group, message->start_ms, name);
+        sizes[0] = twi_key_template_own(template, set, name, size, keys[0]);
+        return 1;
+    }
+    for (int i = 0; i < TWI_CLOSING_KEYS; i++) {
+        bool is_family = i == 0 || i == 3;
+        size_t size = twi_key_template_render(template, tw_bytes("", 0), is_family ? 0 : message->start_ms, name);
+        sizes[i] = twi_key_template_own(template, what[i], name, size, keys[i]);
+    }
+    return TWI_CLOSING_KEYS;
+}
+
+void twi_port_closing_pause(tw_engine *engine, int64_t until_ms) {
+    if (engine->peers.closing_pause_ms < until_ms) engine->peers.closing_pause_ms = until_ms;
+}
+
+int64_t twi_port_closing_due(tw_engine *engine) {
+    return engine->agenda.closings != NULL ? engine->agenda.closings->at_ms : INT64_MAX;
 }

@@ -9,9 +9,9 @@
  *   CALL_HOOK ─true, before the window's time▶ PARTIAL: report it to Redis ─▶ OVER
  *   CALL_HOOK ─hook returned false for a minute▶ PASS ─▶ CLAIM              no answer for a minute: TW_CLOSED_LOCAL
  *   closed, but this engine has unsent counts ─▶ UNSENT ─drained▶ CLAIM: the window is closed again (TW_CLOSED_AGAIN)
- * The names are in Redis since the first counts (closing_windows.h). They are recorded again only if Redis may lack
+ * The names are in Redis since the first counts (closing_election.h). They are recorded again only if Redis may lack
  * them: it has lost data, or the window was closed before. An engine without a hook ends after its first answer. If
- * keys are in several stores, their names are in several stores, too, and the engine lists them: see closing_tags.h.
+ * keys are in several stores, their names are in several stores, too, and the engine lists them (closing_election.h).
  * The script is sync/script/close_election.lua.
  *
  * Every second, and with every message about a window, an engine sends the list of windows that it delays. These are
@@ -63,5 +63,13 @@ void twi_closing_free(struct tw_family *family);
 /* Another process makes the turns from now on. The elections were in the memory of the process before, and begin again.
  * The claims in Redis are those of the engine. A hook whose return was not reported to Redis runs again. */
 void twi_closing_inherit(tw_engine *engine);
+
+/* ---- closing send ----
+ * when a family has a message about its windows to send (closing.h). Called by the turn. */
+
+struct tw_family;
+
+/* Call it when something of the family has changed. It computes when the family's next message is due. */
+void twi_closing_appoint(struct tw_family *family);
 
 #endif

@@ -1,10 +1,352 @@
 /* closing_election.c -- see closing_election.h. */
 #include "engine/turn/closing_election.h"
 
-#include "engine/turn/closing_tags.h"
-#include "engine/turn/closing_windows.h"
+#include "engine/base/lock.h"
+#include "engine/core/agenda.h"
+#include "engine/core/window_map.h"
+#include "engine/memory/epoch.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+/* ---- closing tags ---- */
+
+#define PAGE 64u /* how many names of one group may wait; with 128 tags, all groups use 32 KiB */
+#define NONE UINT32_MAX
+
+bool twi_closing_tags_are_used(const struct tw_family *family) {
+    return family->template.tags != NULL && family->engine->peers.stores != NULL;
+}
+
+struct twi_closing_tags *twi_closing_tags_create(void) {
+    return calloc(1, sizeof(struct twi_closing_tags));
+}
+
+static void free_pages(struct twi_closing_tags *tags) {
+    free(tags->counts);
+    free(tags->lines);
+    tags->counts = NULL;
+    tags->lines = NULL;
+}
+
+void twi_closing_tags_free(struct twi_closing_tags *tags) {
+    if (tags == NULL) return;
+    free_pages(tags);
+    free(tags);
+}
+
+/* ---- groups ---- */
+
+static void put(struct twi_closing_groups *groups, uint32_t group) {
+    twi_check(group < TWI_KEY_SLOT_TAGS_MAX);
+    groups->words[group / 64] |= UINT64_C(1) << (group % 64);
+}
+
+static void take(struct twi_closing_groups *groups, uint32_t group) {
+    twi_check(group < TWI_KEY_SLOT_TAGS_MAX);
+    groups->words[group / 64] &= ~(UINT64_C(1) << (group % 64));
+}
+
+/* Returns the first group, or NONE if no group is left. */
+static uint32_t first_of(const struct twi_closing_groups *groups) {
+    for (uint32_t i = 0; i < TWI_CLOSING_TAGS_WORDS; i++)
+        if (groups->words[i] != 0) return i * 64 + (uint32_t)__builtin_ctzll(groups->words[i]);
+    return NONE;
+}
+
+void twi_closing_tags_note(struct twi_closing_tags *tags, const struct tw_family *family, tw_key member) {
+    const char *digits = member.data;
+    uint32_t group = 0;
+    if (member.size == 0 || member.size > TWI_KEY_SLOT_TAG_DIGITS) return;
+    for (size_t i = 0; i < member.size; i++) {
+        if (digits[i] < '0' || digits[i] > '9') return;
+        group = group * 10 + (uint32_t)(digits[i] - '0');
+    }
+    if (group < family->template.tag_count) put(&tags->found, group);
+}
+
+void twi_closing_tags_do_found(struct twi_closing_tags *tags, const struct tw_family *family) {
+    tags->left = tags->found;
+    for (uint32_t group = 0; tags->reads_all && group < family->template.tag_count; group++) put(&tags->left, group);
+    tags->failing_ms = 0;
+}
+
+void twi_closing_tags_found(struct twi_closing_tags *tags) {
+    put(&tags->found, tags->group);
+}
+
+void twi_closing_tags_do_own(struct twi_closing_tags *tags) {
+    tags->left = tags->own;
+    tags->failing_ms = 0;
+}
+
+bool twi_closing_tags_next(struct twi_closing_tags *tags) {
+    tags->group = first_of(&tags->left);
+    return tags->group != NONE;
+}
+
+void twi_closing_tags_done(struct twi_closing_tags *tags) {
+    take(&tags->left, tags->group);
+    tags->failing_ms = 0;
+}
+
+/* ---- adding names ---- */
+
+void twi_closing_tags_reset(struct twi_closing_tags *tags) {
+    free_pages(tags);
+    tags->own = tags->left = tags->lost = (struct twi_closing_groups){{0}};
+    tags->sent = 0;
+    tags->failing_ms = tags->pause_ms = 0;
+    tags->relists = false;
+}
+
+static bool has_pages(struct twi_closing_tags *tags, const struct tw_family *family) {
+    twi_check(family->template.tag_count != 0);
+    twi_check((tags->counts == NULL) == (tags->lines == NULL));
+    uint32_t count = family->template.tag_count;
+    if (tags->counts != NULL) return true;
+    tags->counts = calloc(count, sizeof *tags->counts);
+    tags->lines = malloc((size_t)count * PAGE * sizeof *tags->lines);
+    if (tags->counts != NULL && tags->lines != NULL) return true;
+    free_pages(tags);
+    return false;
+}
+
+struct sort {
+    struct twi_closing_tags *tags;
+    struct twi_generation *generation;
+    uint32_t full; /* a group whose page is full; NONE means that no page is full */
+};
+
+static bool sort_name(void *ctx, struct twi_cell *cell, uint64_t meta) {
+    struct sort *sort = ctx;
+    struct twi_closing_tags *tags = sort->tags;
+    const struct twi_cold *cold = twi_cell_cold(cell, meta);
+    const struct tw_family *family = sort->generation->family;
+    if (twi_cell_local(cell, meta) == 0 && twi_load_relaxed(&cold->acked) == 0) return true; /* it was only read */
+    uint32_t group = twi_key_template_group(&family->template, tw_bytes(cell->key, meta & TWI_META_SIZE));
+    if ((tags->lost.words[group / 64] >> (group % 64) & 1) != 0) return true;
+    tags->lines[group * PAGE + tags->counts[group]++] = twi_arena_line(&family->engine->arena, cell);
+    put(&tags->own, group);
+    if (tags->counts[group] == PAGE) sort->full = group;
+    return sort->full == NONE;
+}
+
+/* Returns the group whose names are sent next. Its page is full; after all keys were walked, any group may be next. */
+static uint32_t pick(const struct twi_closing_tags *tags, const struct tw_family *family, bool is_walked) {
+    uint32_t some = NONE;
+    for (uint32_t group = 0; group < family->template.tag_count; group++) {
+        if (tags->counts[group] == PAGE) return group;
+        if (some == NONE && tags->counts[group] != 0) some = group;
+    }
+    return is_walked ? some : NONE;
+}
+
+static void put_names(struct twi_closing_tags *tags, const struct tw_family *family,
+                      struct twi_closing_message *message) {
+    twi_check(tags->counts != NULL && tags->counts[tags->group] != 0);
+    twi_check(message->name_count == 0);
+    size_t bytes = 0;
+    message->group = tags->group;
+    tags->sent = 0;
+    for (uint32_t i = 0; i < tags->counts[tags->group]; i++) {
+        struct twi_cell *cell = twi_arena_at(&family->engine->arena, tags->lines[tags->group * PAGE + i]);
+        size_t size = twi_load_relaxed(&cell->meta) & TWI_META_SIZE;
+        if (bytes + size > TWI_CLOSING_NAMES_BYTES_MAX) break;
+        message->names[message->name_count++] = tw_bytes(cell->key, size);
+        bytes += size;
+    }
+    tags->sent = message->name_count;
+}
+
+bool twi_closing_tags_fill(struct twi_closing_tags *tags, struct twi_generation *generation, struct twi_cursor *cursor,
+                           struct twi_closing_message *message) {
+    twi_check(twi_closing_tags_are_used(generation->family));
+    const struct tw_family *family = generation->family;
+    struct sort sort = {tags, generation, NONE};
+    if (!has_pages(tags, family)) return false;
+    tags->group = pick(tags, family, cursor->done);
+    if (tags->group == NONE && !cursor->done) {
+        cursor->looks = TWI_WORK_TURN;
+        twi_table_walk(&family->engine->arena, generation, cursor, sort_name, &sort);
+        tags->group = sort.full != NONE ? sort.full : pick(tags, family, cursor->done);
+    }
+    if (tags->group == NONE) return false;
+    put_names(tags, family, message);
+    return true;
+}
+
+void twi_closing_tags_added(struct twi_closing_tags *tags) {
+    twi_check(tags->sent == 0 || tags->counts == NULL || tags->sent <= tags->counts[tags->group]);
+    if (tags->sent == 0 || tags->counts == NULL) return;
+    uint32_t *lines = tags->lines + tags->group * PAGE;
+    tags->counts[tags->group] = (uint16_t)(tags->counts[tags->group] - tags->sent);
+    memmove(lines, lines + tags->sent, tags->counts[tags->group] * sizeof *lines);
+    tags->sent = 0;
+    tags->failing_ms = 0;
+}
+
+void twi_closing_tags_skip(struct twi_closing_tags *tags) {
+    if (tags->counts != NULL) tags->counts[tags->group] = 0;
+    put(&tags->lost, tags->group);
+    tags->sent = 0;
+    tags->failing_ms = 0;
+}
+
+/* ---- the index ---- */
+
+void twi_closing_tags_confirm(struct twi_closing_tags *tags) {
+    free_pages(tags);
+    twi_closing_tags_do_own(tags);
+}
+
+bool twi_closing_tags_fill_index(struct twi_closing_tags *tags, struct twi_closing_message *message) {
+    twi_check(message->name_count == 0);
+    struct twi_closing_groups left = tags->left;
+    uint32_t group;
+    while (message->name_count < TWI_CLOSING_NAMES_MAX && (group = first_of(&left)) != NONE) {
+        char *text = tags->texts[message->name_count];
+        message->names[message->name_count++] = tw_bytes(text, twi_key_slot_decimal(group, text));
+        take(&left, group);
+    }
+    tags->sent = message->name_count;
+    return message->name_count != 0;
+}
+
+void twi_closing_tags_confirmed(struct twi_closing_tags *tags) {
+    for (; tags->sent != 0; tags->sent--) take(&tags->left, first_of(&tags->left));
+    tags->failing_ms = 0;
+}
+
+/* ---- closing windows ---- */
+
+#define DUE_MS 3000 /* the engines that have counted in a window need less time than this to close it */
+#define HOLD_MS 500 /* counts wait for an announcement for at most this time */
+
+bool twi_closing_has_hook(struct tw_family *family) {
+    twi_lock(&family->engine->roster.lock);
+    bool has = family->options.on_window_closed != NULL;
+    twi_unlock(&family->engine->roster.lock);
+    return has;
+}
+
+static int64_t due_ms(const struct tw_family *family, int64_t end_ms) {
+    twi_check(family->kind.has_starts);
+    return twi_time_add(twi_family_takes_until(family, end_ms), DUE_MS);
+}
+
+int64_t twi_closing_due_ms(const struct twi_generation *generation) {
+    twi_check(generation->family->kind.closes_once);
+    return due_ms(generation->family, generation->end_ms);
+}
+
+/* ---- names that batches record ---- */
+
+void twi_port_window_names(const struct twi_item *item, struct twi_window_names *names) {
+    twi_check((item->flags & TWI_ITEM_NAMED) != 0);
+    static const char *const what[TWI_WINDOW_NAMES_KEYS] = {"names", "windows", "closed"};
+    const struct twi_generation *generation = item->generation;
+    const struct twi_key_template *template = &item->family->template;
+    bool by_tag = twi_closing_tags_are_used(item->family);
+    uint32_t group = by_tag ? twi_key_template_group(template, twi_port_key(item)) : 0;
+    char name[TWI_REDIS_KEY_MAX];
+    uint32_t count = by_tag ? 1 : TWI_WINDOW_NAMES_KEYS;
+    names->key_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        int64_t start_ms = i == 1 ? 0 : generation->start_ms;
+        size_t size = by_tag ? twi_key_template_render_group(template, group, start_ms, name)
+                             : twi_key_template_render(template, tw_bytes("", 0), start_ms, name);
+        names->sizes[i] = twi_key_template_own(template, what[i], name, size, names->keys[i]);
+    }
+    names->start_ms = generation->start_ms;
+    names->due_ms = twi_closing_due_ms(generation);
+    names->recorded = generation->turn.closing.names_recorded && !by_tag; /* by tag, and not about this group */
+}
+
+/* ---- windows that are announced ---- */
+
+/* Returns true for a window of a family whose list of windows is in another store than its counts. */
+static bool is_to_announce(const struct twi_generation *generation) {
+    return !generation->turn.closing.is_listed && generation->family->kind.closes_once &&
+           twi_closing_tags_are_used(generation->family);
+}
+
+/* Returns true if no heartbeat was answered for so long that other engines may assume that this engine is dead, and
+ * close windows without it. In this case the engine announces its windows again. */
+static bool may_be_forgotten(const tw_engine *engine, const struct twi_family_close_state *closing) {
+    int64_t silent_ms = engine->turn.now_ms - closing->word_ms, least_ms = 3 * closing->every_ms;
+    return silent_ms > least_ms && silent_ms > engine->here->remote.tuning.closing_life_ms / 2;
+}
+
+bool twi_closing_may_collect(tw_engine *engine, struct twi_generation *generation) {
+    struct twi_family_close_state *closing = &generation->family->turn.closing;
+    int64_t now_ms = engine->turn.mono_ms;
+    if (generation->turn.closing.is_listed && may_be_forgotten(engine, closing))
+        generation->turn.closing.is_listed = generation->turn.closing.is_held = false;
+    if (twi_likely(!is_to_announce(generation)) || closing->left) return true;
+    if (!generation->turn.closing.is_held) {
+        generation->turn.closing.is_held = closing->announces = true;
+        closing->at_ms = closing->at_ms < now_ms ? closing->at_ms : now_ms;
+        struct twi_appointment *heartbeat = &generation->family->agenda.special;
+        if (heartbeat->at_ms > closing->at_ms) twi_appointment_set(&engine->agenda.closings, heartbeat, closing->at_ms);
+        if (closing->held_ms == 0) closing->held_ms = now_ms != 0 ? now_ms : 1;
+    }
+    return closing->held_ms != 0 && now_ms - closing->held_ms >= HOLD_MS;
+}
+
+static void announce(void *ctx, struct twi_generation *generation) {
+    struct twi_closing_message *message = ctx;
+    if (!is_to_announce(generation) || !generation->turn.closing.is_held) return;
+    if (message->announced.count == TWI_CLOSING_LISTED_MAX) return;
+    uint32_t i = message->announced.count++;
+    message->announced.at[i].start_ms = generation->start_ms;
+    message->announced.at[i].due_ms = twi_closing_due_ms(generation);
+    message->announced.at[i].expiry_ms = generation->expiry_ms;
+}
+
+void twi_closing_announce(struct tw_family *family, struct twi_closing_message *message) {
+    message->announced.count = 0;
+    if (!message->by_tag) return;
+    twi_window_visit(family, announce, message);
+    family->turn.closing.announces = message->announced.count == TWI_CLOSING_LISTED_MAX;
+}
+
+void twi_closing_announced(struct tw_family *family, const struct twi_closing_message *message) {
+    twi_check(message->announced.count <= TWI_CLOSING_LISTED_MAX);
+    for (uint32_t i = 0; i < message->announced.count; i++) {
+        struct twi_generation *generation = twi_window_find(family, message->announced.at[i].start_ms);
+        if (generation != NULL) generation->turn.closing.is_listed = true;
+    }
+    if (message->announced.count == 0) return;
+    family->turn.closing.held_ms = family->turn.closing.announces ? family->engine->turn.mono_ms : 0;
+    family->engine->collector.hurried = true; /* the counts that waited are collected */
+}
+
+/* ---- windows of other engines ---- */
+
+void twi_port_closing_window(tw_engine *engine, const struct twi_closing_message *message, int64_t start_ms) {
+    twi_check(message->family != NULL && message->verb == TWI_CLOSING_SEND_HEARTBEAT);
+    struct tw_family *family = message->family;
+    struct twi_thread *self = twi_thread_here();
+    if (self == NULL || !twi_calendar_holds(start_ms) || twi_closing_is_ending(family) || !twi_closing_has_hook(family))
+        return;
+    struct twi_span span = twi_calendar_span(&family->rule, start_ms);
+    if (span.start_ms != start_ms) return; /* the family's windows were different when it was listed */
+    if (due_ms(family, span.end_ms) > engine->turn.now_ms) return;
+    twi_section_enter(self);
+    struct twi_generation *generation = twi_window_open(family, span, 0);
+    if (generation != NULL && twi_load_relaxed(&generation->phase) < TWI_HISTORY && !generation->turn.hook_done)
+        generation->turn.closing.is_adopted = true;
+    twi_section_leave(self);
+}
+
+bool twi_closing_awaits_word(const struct twi_generation *generation) {
+    struct tw_family *family = generation->family;
+    const struct twi_family_close_state *closing = &family->turn.closing;
+    if (twi_closing_is_ending(family) || !closing->known || family->engine->turn.hooks_partial) return false;
+    if (closing->word_ms >= twi_closing_due_ms(generation)) return false;
+    return twi_closing_has_hook(family);
+}
 
 void twi_close_election_enter(struct twi_close_election *election, enum twi_close_election_state state, int64_t at_ms) {
     twi_check(election->state != TWI_ELECTION_OVER && state != TWI_ELECTION_OVER);

@@ -3,9 +3,7 @@
  * left that state is ignored. */
 #include "engine/turn/closing.h"
 
-#include "engine/turn/closing_send.h"
-#include "engine/turn/closing_tags.h"
-#include "engine/turn/closing_windows.h"
+#include "engine/turn/closing_election.h"
 #include "engine/core/agenda.h"
 #include "engine/core/window_map.h"
 

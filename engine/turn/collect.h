@@ -1,13 +1,17 @@
-/* collect.h -- the common parts of collecting and settling. engine/port/items.h declares their functions for sync/. */
+/* collect.h -- gauges with Redis. The engine sends full statements of its present counts again and again. Only the
+ * turn calls these. */
 #ifndef TWI_TURN_COLLECT_H
 #define TWI_TURN_COLLECT_H
-#include "engine/core/family.h"
 
-/* Called when the item is settled, or no longer waits. Only the turn calls it. */
-TWI_INLINE void twi_item_let_go(const struct twi_item *item) {
-    twi_check(item->generation->turn.outstanding != 0);
-    item->generation->turn.outstanding--;
-    item->family->engine->collector.items_out -= item->delta != 0;
-}
+#include "tallywheel.h"
+
+struct tw_family;
+
+/* Sends again all statements that are due. */
+void twi_gauge_turn(tw_engine *engine);
+/* Call it when the family gets its first window, or is closing. */
+void twi_gauge_appoint(struct tw_family *family);
+/* Returns true if this engine no longer has a present count, because the engine or the family is closing. */
+bool twi_gauge_leaves(const struct tw_family *family);
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef TWI_TURN_IDLE_EVICTION_H
 #define TWI_TURN_IDLE_EVICTION_H
 
-#include "engine/count/idle_lookup.h"
+#include "engine/count/lookup.h"
 
 /* The share of a generation is half of keys_max, because two generations have all keys. */
 TWI_INLINE uint64_t twi_idle_eviction_share(uint64_t keys_max) {

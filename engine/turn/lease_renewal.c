@@ -3,7 +3,7 @@
  * Redis that may have forgotten it.
  *
  *   idle ─units requested▶ active ─no units left, all sent▶ idle      at most one message in flight per lease
- *   another epoch of a store (lease_epoch.h) ─▶ every lease of that store restates its numbers ─▶ all sent
+ *   another epoch of a store (lease_stores.h) ─▶ every lease of that store restates its numbers ─▶ all sent
  * The grant size is the number of units that the turn draws at once. It is at least the number of units used in two
  * intervals, and twice as much if the last grant was used up within an interval. Redis cuts a grant to a share of the
  * units that are left, so grants shrink towards 1 at the end.
@@ -14,7 +14,7 @@
 
 #include "engine/limit/share.h"
 #include "engine/core/window_map.h"
-#include "engine/turn/lease_epoch.h"
+#include "engine/turn/lease_stores.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* rejected.c -- see port/rejected.h. The book is an array of entries, with hash chains by the counter's address.
  * Always true: each entry is in the chain of its bucket. Removing an entry moves the last entry into its place. */
-#include "engine/port/rejected.h"
+#include "engine/port/items.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,10 +7,10 @@
 
 #include "engine/core/agenda.h"
 #include "engine/turn/closing.h"
-#include "engine/port/rejected.h"
+#include "engine/port/items.h"
 #include "engine/count/dirty.h"
-#include "engine/turn/history.h"
-#include "engine/turn/lost.h"
+#include "engine/turn/windows.h"
+#include "engine/turn/settle.h"
 #include "engine/table/packed.h"
 #include "engine/core/window_map.h"
 

@@ -1,6 +1,6 @@
 /* rollover.c -- roll-over ends a generation when its time has ended, and prepares the next one. This file decides which
  * families are looked at, and keeps the list of a family's windows. The steps of one window are in window_end.c, the
- * next window is made in window_next.c, and memory is given back in window_reclaim.c.
+ * next window is made in windows.c, and memory is given back in window_end.c.
  *
  *   open ─end▶ closed ─lateness▶ sealing ─every cell frozen▶ sealed ─nothing unsent▶ drained ─hook▶ history ─▶ dropped
  *   ─grace▶ reused                                              windows in history are packed meanwhile (history.c)
@@ -21,13 +21,10 @@
 #include "engine/reserve/hold_shared.h"
 #include "engine/reserve/reserve_local.h"
 #include "engine/turn/closing.h"
-#include "engine/turn/closing_send.h"
-#include "engine/turn/gauge.h"
-#include "engine/turn/generation_list.h"
-#include "engine/turn/history.h"
+#include "engine/turn/collect.h"
+#include "engine/turn/windows.h"
 #include "engine/turn/idle_eviction.h"
 #include "engine/turn/window_end.h"
-#include "engine/turn/window_next.h"
 
 static void meet(void *ctx, struct twi_generation *generation) {
     twi_check(generation->family == ((struct twi_rollover *)ctx)->family);

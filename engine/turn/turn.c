@@ -2,35 +2,27 @@
  * runs it itself. */
 #include "engine/turn/turn.h"
 
-#include "engine/base/amount.h"
+#include "engine/base/calendar.h"
 #include "engine/base/descriptor.h"
 #include "engine/base/lock.h"
 #include "engine/base/own_thread.h"
 #include "engine/base/probe.h"
 #include "engine/core/agenda.h"
-#include "engine/count/contention.h"
-#include "engine/count/dirty.h"
-#include "engine/core/state.h"
-#include "engine/turn/flush_serve.h"
-#include "engine/turn/gauge.h"
-#include "engine/turn/heal.h"
-#include "engine/turn/recover_process.h"
-#include "engine/core/call_guard.h"
-#include "engine/core/driving.h"
-#include "engine/core/leader.h"
+#include "engine/core/calls.h"
+#include "engine/core/operation.h"
+#include "engine/core/processes.h"
 #include "engine/core/queue.h"
-#include "engine/core/turn_owner.h"
-#include "engine/core/waiters.h"
-#include "engine/reserve/reserve_local.h"
-#include "engine/turn/recount.h"
-#include "engine/turn/recover.h"
-#include "engine/turn/recover_flags.h"
-#include "engine/turn/rollover.h"
-#include "engine/turn/remote.h"
 #include "engine/core/report.h"
-#include "engine/turn/timeout_check.h"
-#include "engine/turn/window_reclaim.h"
+#include "engine/core/state.h"
+#include "engine/count/dirty.h"
 #include "engine/memory/supervisor.h"
+#include "engine/reserve/reserve_local.h"
+#include "engine/turn/collect.h"
+#include "engine/turn/recover.h"
+#include "engine/turn/remote.h"
+#include "engine/turn/rollover.h"
+#include "engine/turn/turn_check.h"
+#include "engine/turn/window_end.h"
 
 #include <poll.h>
 
@@ -486,4 +478,43 @@ void tw_leave(tw_engine *engine) {
     struct twi_thread *self = twi_thread_here();
     /* 0 means that the process forked inside the section, and that the child is outside of it */
     if (self != NULL && self->depth != 0) twi_section_leave(self);
+}
+
+/* ---- flush serve ---- */
+
+uint64_t twi_flush_take(tw_engine *engine) {
+    const struct twi_remote *remote = &engine->here->remote;
+    if (!engine->life.is_shared) return remote->driver->ticket_take(remote->sync);
+    return twi_add_acqrel(&engine->flushes.wanted, 1) + 1; /* FL1 releases the caller's earlier adds */
+}
+
+enum twi_ticket twi_flush_state(const tw_engine *engine, uint64_t number) {
+    const struct twi_remote *remote = &engine->here->remote;
+    if (!engine->life.is_shared) return remote->driver->ticket_state(remote->sync, number);
+    if (twi_load_acquire(&engine->flushes.served) < number) return TWI_TICKET_OPEN; /* FL4, pairs with FL3 */
+    /* A later round that was refused counts, too, because TW_OK would promise too much. */
+    return twi_load_relaxed(&engine->flushes.refused) >= number ? TWI_TICKET_REFUSED : TWI_TICKET_DONE;
+}
+
+static void end_round(tw_engine *engine) {
+    struct twi_flush_round *round = &engine->here->flushes;
+    const struct twi_remote *remote = &engine->here->remote;
+    enum twi_ticket state = remote->driver->ticket_state(remote->sync, round->ticket);
+    if (state == TWI_TICKET_OPEN) return;
+    if (state == TWI_TICKET_REFUSED) twi_store_relaxed(&engine->flushes.refused, round->until);
+    twi_store_release(&engine->flushes.served, round->until); /* FL3 */
+    round->until = 0;
+}
+
+void twi_flush_serve(tw_engine *engine) {
+    twi_check(twi_turn_is_owned(engine));
+    struct twi_flush_round *round = &engine->here->flushes;
+    const struct twi_remote *remote = &engine->here->remote;
+    if (!engine->life.is_shared || remote->sync == NULL) return;
+    if (round->made != remote->made) *round = (struct twi_flush_round){.made = remote->made};
+    if (round->until != 0) end_round(engine);
+    uint64_t wanted = twi_load_acquire(&engine->flushes.wanted); /* FL2, pairs with FL1 */
+    if (round->until != 0 || wanted == twi_load_relaxed(&engine->flushes.served)) return;
+    round->until = wanted;
+    round->ticket = remote->driver->ticket_take(remote->sync);
 }

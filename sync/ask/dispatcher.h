@@ -15,6 +15,7 @@
 #define TWI_SYNC_ASK_DISPATCHER_H
 
 #include "engine/port/driver.h"
+#include "sync/ask/way.h"
 
 struct twi_directory;
 struct twi_dispatcher;
@@ -51,5 +52,12 @@ uint32_t twi_dispatcher_owed(const struct twi_dispatcher *dispatcher);
 void twi_dispatcher_leave(struct twi_dispatcher *dispatcher);
 /* Logs the errors from replies. Only the owner of the turn calls it. */
 void twi_dispatcher_log(struct twi_dispatcher *dispatcher);
+
+/* ---- loss ----
+ * the end of a link. The calls that were under way on the link are sent again, in their order, under the same
+ * names and numbers. */
+
+/* Called when the link has ended (`ended` says how). Afterwards it is DOWN, and may be made again. */
+void twi_loss_of(struct twi_dispatcher *dispatcher, struct twi_link *link, int64_t now_ms);
 
 #endif

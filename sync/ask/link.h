@@ -21,8 +21,8 @@
 
 #include "sync/ask/lanes.h"
 #include "sync/batch/reply.h"
-#include "sync/wire/breaker.h"
-#include "sync/wire/resolver.h"
+#include "sync/wire/pace.h"
+#include "sync/wire/sentinel.h"
 #include "sync/wire/socket.h"
 #include "sync/wire/wire.h"
 

@@ -152,7 +152,7 @@ void twi_verdict_expired(struct twi_dispatcher *dispatcher, struct twi_lane *lan
     bool is_over = lane->caller.deadline_ms <= now_ms - dispatcher->late.all_ms;
     bool is_crowd = is_over && lane->link != NULL && !twi_load_relaxed(&dispatcher->stopped) &&
                     twi_link_serves(lane->link, &lane->caller, now_ms);
-    bool is_counted = lane->state == TWI_LANE_QUEUED && (lane->tries.perhaps || is_crowd); /* by loss.c, or as busy */
+    bool is_counted = lane->state == TWI_LANE_QUEUED && (lane->tries.perhaps || is_crowd); /* dispatcher.c, or busy */
     TWI_ASK_COUNT(dispatcher, ask_timeouts, is_over && !is_counted);
     if (is_over && !is_counted && (lane->link == NULL || lane->link->phase != TWI_LINK_UP))
         twi_port_timed_out_unsent(dispatcher->rules.engine);

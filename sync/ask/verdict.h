@@ -7,7 +7,7 @@
 #ifndef TWI_SYNC_ASK_VERDICT_H
 #define TWI_SYNC_ASK_VERDICT_H
 
-#include "sync/ask/dispatcher_state.h"
+#include "sync/ask/way.h"
 
 /* The next reply of the link. */
 void twi_verdict_heard(struct twi_dispatcher *dispatcher, struct twi_link *link, const struct twi_node *nodes,

@@ -1,15 +1,15 @@
 /* audit_servers.c -- see audit_servers.h. */
 #include "sync/audit/audit_servers.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "engine/base/check.h"
 #include "engine/base/grow.h"
 #include "engine/port/services.h"
 #include "sync/wire/cluster_map.h"
-#include "sync/wire/redirect.h"
+#include "sync/wire/cluster_nodes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define SERVERS_MAX 2000u /* masters that CLUSTER SLOTS names, and those to which the first slot moves */
 
@@ -373,4 +373,154 @@ void twi_audit_servers_ask(struct twi_audit_servers *servers, struct twi_audit_n
         for (uint16_t i = 0; i < servers->count; i++)
             if (is_asked_of(names, i) && servers->status == TW_OK) ask_server(servers, i, names, question);
     for (size_t i = 0; i < names->count; i++) servers->lost += names->where[i] != DONE;
+}
+
+/* ---- audit search ---- */
+
+static bool is_wanted(void *ctx, tw_key name) {
+    struct twi_audit_search *search = ctx;
+    switch (twi_audit_servers_place(search->servers, search->server, name.data, name.size)) {
+    case TWI_AUDIT_HERE: return !search->is_second;
+    case TWI_AUDIT_ON_ITS_WAY: return twi_audit_names_meet(search->names, name.data, name.size);
+    case TWI_AUDIT_STRAY: break;
+    }
+    if (!search->is_second)
+        twi_audit_find(search->servers->audit, TW_AUDIT_STRAY, name, 0, 0,
+                       "the key lies at a node that does not serve its slot: nobody finds it there");
+    return false;
+}
+
+/* Reads the next page of SCAN. With the last page, `cursor` becomes "0". */
+static void scan(struct twi_audit_search *search, char cursor[24]) {
+    struct twi_audit_connection *connection = &search->servers->all[search->server]->connection;
+    struct twi_audit_names *names = search->names;
+    char page[16];
+    size_t count;
+    snprintf(page, sizeof page, "%u", TWI_AUDIT_PAGE);
+    twi_audit_put_words(connection, 6, (const char *[]){"SCAN", cursor, "MATCH", search->pattern, "COUNT", page});
+    twi_audit_send(connection);
+    twi_audit_names_empty(names);
+    const struct twi_node *nodes = twi_audit_hear(connection, false, &count);
+    if (!nodes) return;
+    if (count < 3 || nodes[1].type != TWI_NODE_STRING || nodes[1].size >= 24 || nodes[2].type != TWI_NODE_ARRAY ||
+        count - 3 > TWI_AUDIT_NAMES_MAX) {
+        twi_audit_fail(connection, TW_ERR_REDIS, "Redis", "an answer to SCAN that is not understood");
+        return;
+    }
+    memcpy(cursor, nodes[1].text, nodes[1].size + 1);
+    for (size_t i = 3; i < count; i++) twi_audit_names_add(names, nodes[i].text ? nodes[i].text : "", nodes[i].size);
+    twi_audit_names_keep(names, is_wanted, search);
+    if (names->bytes.failed) twi_audit_servers_fail(search->servers, TW_ERR_MEMORY, "audit", "no memory");
+}
+
+/* Looks at a server's names, until `keys_max` names were seen or look() has ended the walk. Returns false if look()
+ * has ended it. */
+static bool search_server(struct twi_audit_search *search) {
+    const struct twi_audit *audit = search->servers->audit;
+    char cursor[24] = "0";
+    do {
+        scan(search, cursor);
+        if (!twi_audit_servers_goes_on(search->servers, search->server)) return true;
+        *search->seen += search->names->count;
+        search->look(search);
+        if (search->is_over) return false;
+        if (*search->seen >= audit->options->keys_max && strcmp(cursor, "0") != 0) {
+            audit->report->cut_off = 1;
+            return false;
+        }
+    } while (twi_audit_servers_goes_on(search->servers, search->server) && strcmp(cursor, "0") != 0);
+    return true;
+}
+
+/* A key may go to a server that was searched before, from one that is searched later. So servers to which slots come
+ * are searched again, for the keys of these slots that were not met. */
+void twi_audit_search_all(struct twi_audit_search *search) {
+    struct twi_audit_servers *servers = search->servers;
+    for (int pass = 0; pass < 2; pass++)
+        for (uint16_t i = 0; i < servers->count; i++) {
+            if ((pass == 1 && !servers->all[i]->own.imports) || !twi_audit_servers_goes_on(servers, i)) continue;
+            bool is_full = (i > 0 || pass == 1) && *search->seen >= servers->audit->options->keys_max;
+            if (is_full) servers->audit->report->cut_off = 1;
+            search->server = i;
+            search->is_second = pass == 1;
+            if (is_full || !search_server(search)) return;
+        }
+    twi_audit_names_forget_met(search->names);
+}
+
+/* ---- search ----
+ * looks for hashes by name and field, for tw_lease_reclaim() in a cluster (struct twi_search).
+ *
+ * It walks the masters as an audit does, over separate connections. Names are read page by page, and the field of each
+ * name of a page is requested from the server that has the name's slot.
+ * Always true: the search changes no data. If slots could not be looked at, the search ends with an error that gives
+ * their number; all others were looked at. */
+
+struct looking {
+    const struct twi_search *search;
+    struct twi_audit_servers *servers;
+    bool is_match[TWI_AUDIT_NAMES_MAX]; /* of the page */
+};
+
+/* A key of another type only looks alike. */
+static void take_hget(void *ctx, size_t i, tw_key name, const struct twi_node *reply, size_t count) {
+    struct looking *looking = ctx;
+    (void)count;
+    if (reply->type == TWI_NODE_STRING || reply->type == TWI_NODE_NIL)
+        looking->is_match[i] =
+            looking->search->is_wanted(looking->search->ctx, name, reply->type == TWI_NODE_STRING ? reply->text : NULL);
+    if (reply->type == TWI_NODE_ERROR && !twi_node_is(reply, "WRONGTYPE"))
+        twi_audit_servers_fail(looking->servers, TW_ERR_REDIS, "Redis refuses", reply->text);
+}
+
+static void look(struct twi_audit_search *walk) {
+    struct looking *looking = walk->ctx;
+    struct twi_audit_question question = {
+        .command = "HGET", .words = {looking->search->field}, .may_refuse = true, .take = take_hget, .ctx = looking};
+    memset(looking->is_match, 0, sizeof looking->is_match);
+    twi_audit_servers_ask(walk->servers, walk->names, &question);
+    for (size_t i = 0; i < walk->names->count && !walk->is_over; i++)
+        if (looking->is_match[i])
+            walk->is_over = !looking->search->found(looking->search->ctx, twi_audit_names_at(walk->names, i));
+}
+
+struct all {
+    const struct twi_search *searches;
+    size_t count;
+};
+
+static void search_all(struct twi_audit_servers *servers, struct twi_audit_names *names, struct looking *looking,
+                       const struct all *all) {
+    uint64_t seen = 0;
+    struct twi_audit_search walk = {.servers = servers, .names = names, .seen = &seen, .look = look, .ctx = looking};
+    looking->servers = servers;
+    for (size_t i = 0; i < all->count && !walk.is_over && twi_audit_servers_any(servers); i++) {
+        looking->search = &all->searches[i];
+        walk.pattern = all->searches[i].pattern;
+        twi_audit_search_all(&walk);
+    }
+}
+
+static void work(struct twi_audit_servers *servers, void *ctx) {
+    struct twi_audit_names *names = twi_audit_names_create();
+    struct looking *looking = calloc(1, sizeof *looking);
+    if (names && looking)
+        search_all(servers, names, looking, ctx);
+    else
+        twi_audit_servers_fail(servers, TW_ERR_MEMORY, "search", "no memory");
+    twi_audit_names_destroy(names);
+    free(looking);
+}
+
+tw_status twi_search_run(const struct twi_audit *audit, const struct twi_search *searches, size_t count) {
+    tw_audit_report report = {0};
+    struct twi_audit with_report = *audit;
+    struct all all = {searches, count};
+    with_report.report = &report;
+    tw_status status = twi_audit_servers_run(&with_report, work, &all);
+    if (status != TW_OK || report.findings == 0) return status;
+    return twi_refuse_with(TW_ERR_REDIS,
+                           "Redis: incomplete: %llu keys lie at nodes that do not serve their slots; redis-cli "
+                           "--cluster fix brings them home",
+                           (unsigned long long)report.findings);
 }

@@ -11,8 +11,9 @@
 
 #include "engine/port/items.h"
 #include "sync/wire/wire.h"
+#include "sync/wire/pace.h"
 
-/* The most keys of one batch; depth.h says how many most batches have. 1000 keys take about 2 ms of Redis's one thread.
+/* The most keys of one batch; batch.h says how many most batches have. 1000 keys take about 2 ms of Redis's one thread.
  * 256 KiB bound a batch with the longest names, and so the time of one sending. */
 #define TWI_BATCH_ITEMS_MAX 1000u
 #define TWI_BATCH_BYTES_MAX (256u * 1024)
@@ -21,7 +22,7 @@ struct twi_inflight;
 
 struct twi_batch {
     struct twi_batch *next;     /* the ledger's list, by number */
-    struct twi_inflight *place; /* of a shared engine, while it is in flight (inflight.h); otherwise NULL */
+    struct twi_inflight *place; /* of a shared engine, while it is in flight (reply.h); otherwise NULL */
     /* The batch's number, and the number that the ledger must show for the batch to be applied. */
     uint64_t number, before;
     uint64_t nonce;
@@ -93,5 +94,30 @@ size_t twi_batch_bytes(const struct twi_batch *batch);  /* memory in use */
 uint64_t twi_batch_size(const struct twi_batch *batch); /* bytes on the wire, without the envelope */
 void twi_batch_items_drop(struct twi_batch *batch);     /* returns true if all items are settled */
 void twi_batch_free(struct twi_batch *batch);
+
+/* ---- depth ----
+ * how much is under way to Redis at once: no more than the distance to Redis requires, and no more than the
+ * link carries in time.
+ *
+ * Redis processes the whole input of one client before it looks at the next client. So other clients wait for all
+ * our keys under way, not for one batch. That is a microsecond or two for each key. Near Redis one small batch at a
+ * time is enough to keep it busy. It serves others while we read the reply and make the next batch. Far from Redis,
+ * as many keys are under way as it could process in half of the round trip. So a client as far away as we are waits
+ * at most half as long again as without us. A thin link counts as a distance. While a key is on its way, Redis
+ * serves other clients. The bytes under way have a separate bound. The reply to the last request has to come before
+ * its deadline (pace.h). Always true: 1 to TWI_PIPELINE_MAX batches of near_keys to TWI_BATCH_ITEMS_MAX keys;
+ * more of either only for a longer distance. */
+
+#define TWI_PIPELINE_MAX 4u /* batches in flight: 4000 keys a round trip; the ledger remembers eight */
+
+struct twi_load {
+    uint32_t keys;    /* in a batch */
+    uint32_t batches; /* at once */
+};
+
+/* `near_keys` is the number of keys of a batch when Redis is near. */
+struct twi_load twi_depth_load(const struct twi_estimate *estimate, uint32_t near_keys);
+/* Returns the bytes of one batch. Two are under way at once, so that the link is never idle. */
+uint32_t twi_depth_batch_bytes(const struct twi_estimate *estimate, uint32_t timeout_ms);
 
 #endif

@@ -1,5 +1,5 @@
 /* replay_ring.h -- the replay buffer of a shared engine, in memory that its processes share: the bytes of settled
- * batches, which the next leader sends again if Redis goes back (message/estate.h).
+ * batches, which the next leader sends again if Redis goes back (message/state.h).
  *
  *   | free | record | record | ... | record | free, or a gap before the edge |      records by number, oldest first
  *          first ─────────────────────────▶ end

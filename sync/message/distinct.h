@@ -2,7 +2,7 @@
  * Redis's back.
  *
  *   collected ─▶ waiting ─▶ in a message under way ─▶ merged
- *                   └──────────────┴── back to their counters (waiting.h), and sent again
+ *                   └──────────────┴── back to their counters (message.h), and sent again
  * A merge computes the maximum of each register, so sending a message twice has no further effect. There is no ledger,
  * and no batch. A message has keys of one store, and goes to that. A redirect means that the message was not executed.
  * The keys go back, and their counters are deferred until the store accepts messages again (turn/collect.c).
@@ -13,7 +13,7 @@
 #ifndef TWI_SYNC_MESSAGE_DISTINCT_H
 #define TWI_SYNC_MESSAGE_DISTINCT_H
 
-#include "sync/message/waiting.h"
+#include "sync/message/message.h"
 
 struct twi_store;
 struct twi_sync;

@@ -20,19 +20,16 @@
 #include "engine/port/services.h"
 #include "sync/ask/dispatcher.h"
 #include "sync/batch/reply.h"
-#include "sync/message/pipeline.h"
-#include "sync/turn/send.h"
+#include "sync/message/connection.h"
 #include "sync/turn/settle.h"
 #include "sync/turn/split.h"
 #include "sync/message/active.h"
 #include "sync/message/message.h"
 #include "sync/message/distinct.h"
-#include "sync/message/estate.h"
+#include "sync/message/state.h"
 #include "sync/message/presence.h"
 #include "sync/message/refusal.h"
-#include "sync/message/registry.h"
-#include "sync/message/state.h"
-#include "sync/wire/cluster_slots.h"
+#include "sync/wire/cluster_nodes.h"
 
 /* Between two tries to find the master, if the named server is no master. A failover is under way. */
 #define OTHER_MASTER_MS 100
@@ -281,7 +278,7 @@ static void arrived(struct twi_sync *sync, struct twi_target *target, int64_t no
     if (has_moved && sync->dispatcher) twi_dispatcher_leave(sync->dispatcher);
 }
 
-/* Rises, and is the time where it can. Two lives of one process (engine/turn/twin.c) do not have the same. */
+/* Rises, and is the time where it can. Two lives of one process (engine/turn/remote.c) do not have the same. */
 static uint64_t next_serial(struct twi_sync *sync) {
     uint64_t now_ms = (uint64_t)twi_port_wall_ms(sync->engine), of_time = now_ms * 1000;
     of_time += (uint64_t)twi_port_mono_us(sync->engine) % 1000;

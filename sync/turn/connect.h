@@ -3,7 +3,7 @@
 #ifndef TWI_SYNC_TURN_CONNECT_H
 #define TWI_SYNC_TURN_CONNECT_H
 
-#include "sync/message/pipeline.h"
+#include "sync/message/connection.h"
 
 struct twi_connection;
 struct twi_store;

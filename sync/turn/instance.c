@@ -29,13 +29,12 @@
 #include "engine/port/messages.h"
 #include "engine/port/services.h"
 #include "sync/batch/reply.h"
-#include "sync/message/cluster.h"
+#include "sync/message/refusal.h"
 #include "sync/turn/settle.h"
 #include "sync/turn/split.h"
 #include "sync/message/closing.h"
-#include "sync/message/estate.h"
 #include "sync/message/state.h"
-#include "sync/message/waiting.h"
+#include "sync/message/message.h"
 
 #define UNKNOWN_LOOK_MS 50 /* between two looks at a store without a record of us; 50 to 100 ms */
 #define REWRITE_TRIES 3u   /* tries of BGREWRITEAOF; a lost one may have been executed; one more is harmless */

@@ -2,7 +2,7 @@
 #ifndef TWI_SYNC_TURN_INSTANCE_H
 #define TWI_SYNC_TURN_INSTANCE_H
 
-#include "sync/message/pipeline.h"
+#include "sync/message/connection.h"
 
 struct twi_connection;
 struct twi_reply_head;

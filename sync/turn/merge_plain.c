@@ -24,9 +24,8 @@
 #include "engine/port/items.h"
 #include "engine/port/services.h"
 #include "sync/batch/reply.h"
-#include "sync/message/pipeline.h"
+#include "sync/message/connection.h"
 #include "sync/message/refusal.h"
-#include "sync/turn/send.h"
 #include "sync/turn/settle.h"
 #include "sync/message/state.h"
 

@@ -2,7 +2,7 @@
 #ifndef TWI_SYNC_TURN_MERGE_PLAIN_H
 #define TWI_SYNC_TURN_MERGE_PLAIN_H
 
-#include "sync/message/pipeline.h"
+#include "sync/message/connection.h"
 
 struct twi_merge_plain *twi_merge_plain_create(void); /* NULL if there is no memory */
 void twi_merge_plain_free(struct twi_merge_plain *merge_plain);

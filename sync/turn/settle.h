@@ -4,7 +4,7 @@
 
 #include "sync/batch/reply.h"
 #include "sync/batch/batch.h"
-#include "sync/message/pipeline.h"
+#include "sync/message/connection.h"
 
 struct twi_connection;
 struct twi_store;
@@ -27,5 +27,14 @@ void twi_settle_refusal(struct twi_sync *sync, struct twi_connection *connection
 /* Does the same for the reply to a batch, whose error is reported. An unknown outcome also fails the connection. */
 void twi_settle_refused(struct twi_sync *sync, struct twi_connection *connection, struct twi_store *store,
                         const struct twi_reply_head *head, int64_t now_ms);
+
+/* ---- send ----
+ * puts a batch into the pipeline.   Step 5 of the flow.
+ * Always true: a batch in the pipeline counts as a copy of unknown outcome until its reply is read. */
+
+/* Sends a batch of that store as BATCH, or as OPEN under the candidate's name: over its connection, or to the node that
+ * ASK has named. */
+void twi_send_batch(struct twi_sync *sync, struct twi_store *store, struct twi_batch *batch, enum twi_command command,
+                    int64_t now_ms);
 
 #endif

@@ -20,7 +20,6 @@
 
 #include "engine/base/check.h"
 #include "engine/port/services.h"
-#include "sync/message/cluster.h"
 #include "sync/message/refusal.h"
 #include "sync/turn/settle.h"
 

@@ -3,7 +3,7 @@
 #ifndef TWI_SYNC_TURN_SPLIT_H
 #define TWI_SYNC_TURN_SPLIT_H
 
-#include "sync/message/pipeline.h"
+#include "sync/message/connection.h"
 
 /* Returns true if no master except the store's has a key of its slot, by recent replies of all masters. Returns
  * false if other masters have such keys, or if the replies are still awaited. */

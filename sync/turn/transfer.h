@@ -2,7 +2,14 @@
 #ifndef TWI_SYNC_TURN_TRANSFER_H
 #define TWI_SYNC_TURN_TRANSFER_H
 
+#include "sync/message/connection.h"
+
 #include <stdint.h>
+
+/* ---- outcome ----
+ * the effect of a reply on a batch. See transfer.c. */
+
+twi_taker twi_outcome_reply;
 
 struct twi_connection;
 struct twi_sync;

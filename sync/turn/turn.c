@@ -8,31 +8,26 @@
  * Always true: at the end of a turn the engine's socket set and wake_ms cover all awaited events. */
 #include "sync/turn/turn.h"
 
-#include <string.h>
-
 #include "engine/base/atomic.h"
 #include "engine/base/check.h"
 #include "engine/port/messages.h"
 #include "engine/port/services.h"
 #include "sync/ask/dispatcher.h"
-#include "sync/turn/collect.h"
-#include "sync/turn/connect.h"
-#include "sync/turn/nodes.h"
-#include "sync/turn/outages.h"
-#include "sync/turn/split.h"
-#include "sync/turn/stores.h"
-#include "sync/turn/transfer.h"
+#include "sync/batch/reply.h"
 #include "sync/message/active.h"
 #include "sync/message/closing.h"
-#include "sync/batch/inflight.h"
 #include "sync/message/distinct.h"
-#include "sync/message/estate.h"
 #include "sync/message/lease.h"
 #include "sync/message/message.h"
 #include "sync/message/presence.h"
-#include "sync/message/registry.h"
-#include "sync/message/replicas.h"
 #include "sync/message/state.h"
+#include "sync/turn/collect.h"
+#include "sync/turn/connect.h"
+#include "sync/turn/nodes.h"
+#include "sync/turn/split.h"
+#include "sync/turn/transfer.h"
+
+#include <string.h>
 
 #define LATE_MS 5 /* a shorter delay does not count; it is the grain of a scheduler or a clock */
 #define LATE_TIMES 9
@@ -372,4 +367,30 @@ void twi_sync_turn(struct twi_sync *sync) {
     twi_active_drop_idle(sync, now_ms);
     if (twi_active_has_next(sync)) twi_store_relaxed(&sync->published.wake_ms, now_ms);
     twi_check_full(twi_active_is_sound(sync));
+}
+
+/* ---- leave ----
+ * Each store gets one more empty batch, and with it a lifetime of TWI_LEDGER_LEFT_MS. */
+
+/* Returns true if the store has a record of this engine and accepts a batch. */
+static bool can_be_sent(const struct twi_store *store) {
+    const struct twi_connection *connection = store->connection;
+    return store->merge->has_script && store->assumed.is_open && store->assumed.unknown_since_ms == 0 && connection &&
+           twi_connection_takes(connection) && !store->route.is_waiting && !twi_ledger_is_replaying(&store->ledger);
+}
+
+bool twi_leave(struct twi_sync *sync) {
+    twi_check(sync->store_count != 0);
+    bool is_done = true;
+    if (!sync->leaves && sync->by_slot) twi_active_wake_all(sync);
+    sync->leaves = true;
+    for (uint32_t i = 0; i < sync->store_count; i++) {
+        struct twi_store *store = sync->stores[i];
+        if (!can_be_sent(store)) continue;
+        if (!store->assumed.has_left && twi_ledger_unconfirmed(&store->ledger) == NULL)
+            store->assumed.has_left =
+                twi_ledger_append_empty(&store->ledger, twi_sync_random(sync->engine), twi_port_mono_ms(sync->engine));
+        is_done = is_done && twi_ledger_unconfirmed(&store->ledger) == NULL;
+    }
+    return is_done;
 }

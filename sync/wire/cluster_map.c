@@ -7,7 +7,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/key_slot.h"
-#include "sync/wire/cluster_slots.h"
+#include "sync/wire/cluster_nodes.h"
 
 #define NO_SLOT UINT16_MAX
 #define MANY_FAILURES 3u /* after so many failures in a row, every other try uses a seed */

@@ -13,7 +13,7 @@
 #ifndef TWI_SYNC_WIRE_CLUSTER_MAP_H
 #define TWI_SYNC_WIRE_CLUSTER_MAP_H
 
-#include "sync/wire/endpoint.h"
+#include "sync/wire/url.h"
 #include "sync/wire/wire.h"
 
 #define TWI_MAP_NODES_MAX 2048u   /* Redis advises at most 1,000. A refresh may replace all of them */

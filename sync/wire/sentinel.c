@@ -9,11 +9,48 @@
 #include "sync/wire/sentinel.h"
 
 #include "engine/base/check.h"
+#include "sync/wire/tls.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- where ---- */
+
+/* where->tls is NULL if the URL names no TLS. */
+static bool read_tls(struct twi_where *where, const tw_options *options, char *error, size_t error_size) {
+    const struct twi_tls_options tls = {.ca_file = options->redis_tls_ca_file,
+                                        .cert_file = options->redis_tls_cert_file,
+                                        .key_file = options->redis_tls_key_file,
+                                        .server_name = options->redis_tls_server_name,
+                                        .insecure = options->redis_tls_insecure != 0};
+    if (!where->url.is_tls) return twi_tls_options_are_unset(&tls, error, error_size);
+    where->tls = twi_tls_create(&tls, error, error_size);
+    return where->tls != NULL;
+}
+
+bool twi_where_read(struct twi_where *where, const tw_options *options, char *error, size_t error_size) {
+    *where = (struct twi_where){0};
+    if (!twi_url_parse(options->redis_url, &where->url, error, error_size)) return false;
+    twi_check(where->url.seed_count >= 1 && where->url.seed_count <= TWI_URL_SEEDS_MAX);
+    where->login = (struct twi_login){.user = where->url.user,
+                                      .password = where->url.password,
+                                      .ask = options->redis_password,
+                                      .ask_ctx = options->redis_password_ctx};
+    where->sentinel_login = (struct twi_login){
+        .user = options->sentinel_user, .ask = options->sentinel_password, .ask_ctx = options->sentinel_password_ctx};
+    if (!read_tls(where, options, error, error_size)) return false;
+    twi_check((where->tls != NULL) == where->url.is_tls);
+    where->transport = where->tls ? &twi_tls_transport : &twi_socket_transport;
+    where->shared = where->tls;
+    return true;
+}
+
+void twi_where_free(struct twi_where *where) {
+    twi_tls_destroy(where->tls);
+    twi_url_wipe(&where->url);
+}
 
 #define LOOK_FIRST_MS 500    /* the interval after a connection was made, and as much more at random */
 #define LOOK_EVERY_MS 9000   /* and up to 2 s more */
@@ -390,4 +427,86 @@ int twi_sentinels_fd(const struct twi_sentinels *sentinels, bool *wants_write) {
 
 const char *twi_sentinels_why(const struct twi_sentinels *sentinels) {
     return sentinels->why;
+}
+
+/* ---- resolver ---- */
+
+struct twi_resolver {
+    struct twi_endpoint one;
+    struct twi_sentinels *sentinels; /* NULL means `one` is it */
+};
+
+struct twi_resolver *twi_resolver_create(const struct twi_resolver_rules *rules) {
+    twi_check(rules->where != NULL && rules->where->url.seed_count >= 1);
+    struct twi_resolver *resolver = calloc(1, sizeof *resolver);
+    if (!resolver) return NULL;
+    if (rules->where->url.kind == TWI_URL_SENTINEL)
+        resolver->sentinels = twi_sentinels_create(rules);
+    else
+        resolver->one = twi_url_seed(&rules->where->url, 0);
+    if (rules->where->url.kind != TWI_URL_SENTINEL || resolver->sentinels) return resolver;
+    free(resolver);
+    return NULL;
+}
+
+struct twi_resolver *twi_resolver_create_at(const struct twi_endpoint *endpoint) {
+    twi_check(endpoint->host[0] != '\0');
+    struct twi_resolver *resolver = calloc(1, sizeof *resolver);
+    if (resolver) resolver->one = *endpoint;
+    return resolver;
+}
+
+void twi_resolver_destroy(struct twi_resolver *resolver) {
+    if (resolver && resolver->sentinels) twi_sentinels_destroy(resolver->sentinels);
+    free(resolver);
+}
+
+void twi_resolver_abandon(struct twi_resolver *resolver) {
+    if (resolver && resolver->sentinels) twi_sentinels_abandon(resolver->sentinels);
+    free(resolver);
+}
+
+const struct twi_endpoint *twi_resolver_fixed(const struct twi_resolver *resolver) {
+    return resolver->sentinels ? NULL : &resolver->one;
+}
+
+bool twi_resolver_may_move(const struct twi_resolver *resolver) {
+    return resolver->sentinels != NULL;
+}
+
+enum twi_resolved twi_resolver_ask(struct twi_resolver *resolver, int64_t now_ms, struct twi_endpoint *endpoint,
+                                   int64_t *again_ms) {
+    if (resolver->sentinels) return twi_sentinels_ask(resolver->sentinels, now_ms, endpoint, again_ms);
+    *endpoint = resolver->one;
+    *again_ms = 0;
+    return TWI_WHERE_HERE;
+}
+
+int twi_resolver_fd(const struct twi_resolver *resolver, bool *wants_write) {
+    *wants_write = false;
+    return resolver->sentinels ? twi_sentinels_fd(resolver->sentinels, wants_write) : -1;
+}
+
+const char *twi_resolver_why(const struct twi_resolver *resolver) {
+    return resolver->sentinels ? twi_sentinels_why(resolver->sentinels) : "";
+}
+
+void twi_resolver_distrust(struct twi_resolver *resolver) {
+    if (resolver->sentinels) twi_sentinels_distrust(resolver->sentinels);
+}
+
+void twi_resolver_rest(struct twi_resolver *resolver) {
+    if (resolver->sentinels) twi_sentinels_rest(resolver->sentinels);
+}
+
+void twi_resolver_found(struct twi_resolver *resolver, int64_t now_ms) {
+    if (resolver->sentinels) twi_sentinels_found(resolver->sentinels, now_ms);
+}
+
+bool twi_resolver_look(struct twi_resolver *resolver, int64_t now_ms, const struct twi_endpoint *here) {
+    return resolver->sentinels && twi_sentinels_look(resolver->sentinels, now_ms, here);
+}
+
+int64_t twi_resolver_look_due_ms(const struct twi_resolver *resolver, int64_t now_ms) {
+    return resolver->sentinels ? twi_sentinels_look_due_ms(resolver->sentinels, now_ms) : INT64_MAX;
 }

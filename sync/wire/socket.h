@@ -5,12 +5,38 @@
 #ifndef TWI_SYNC_WIRE_SOCKET_H
 #define TWI_SYNC_WIRE_SOCKET_H
 
+#include "sync/wire/url.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "sync/wire/endpoint.h"
+/* ---- resolve ----
+ * host names to addresses, without making anybody wait. A short-lived thread asks, and rings.
+ * It is the only thread that a host-driven engine starts. Addresses in digits need no thread.
+ * Always true: a look-up that is stuck delays nothing, not even closing. Its thread owns the memory to which it writes,
+ * and touches no engine and no connection. The last user, the owner or the thread, frees the look-up. */
+
+struct addrinfo;
+struct twi_lookup;
+
+/* Reads an address written in digits, at once and without a thread. Returns NULL if `host` is a name. The caller
+ * frees the result with freeaddrinfo(). */
+struct addrinfo *twi_resolve_digits(const char *host, uint16_t port);
+
+struct twi_lookup *twi_lookup_begin(const char *host,
+                                    uint16_t port); /* NULL if there is no memory, or no thread could be made */
+/* The descriptor is readable when there is an answer; -1 if no descriptor was left, and the owner then looks from
+ * time to time. The look-up closes it. */
+int twi_lookup_fd(const struct twi_lookup *lookup);
+/* Returns false if there is no answer yet. Returns true if the look-up has ended. The caller then owns `*found`, which
+ * is NULL if it failed; `*why` has the reason. */
+bool twi_lookup_end(struct twi_lookup *lookup, struct addrinfo **found, const char **why);
+/* Called if the answer is not needed any more. */
+void twi_lookup_abandon(struct twi_lookup *lookup);
+/* To be called in a forked child, in which the thread does not exist. */
+void twi_lookup_forget(struct twi_lookup *lookup);
 
 struct twi_transport {
     /* Begins to connect, or continues: 1 connected, 0 under way (call again with the same endpoint), -1 failed. The
@@ -28,7 +54,7 @@ struct twi_transport {
 
     /* Returns the ctx of one more connection; NULL if there is no memory. `shared` is the common state of all
      * connections of this kind, a struct twi_tls for TLS (tls.h), NULL for sockets. `set` is the descriptor of a
-     * socket set (base/socket_set.h), -1 if there is none. The connection puts the descriptor for which it waits
+     * socket set (base/descriptor.h), -1 if there is none. The connection puts the descriptor for which it waits
      * into that set. First this is the look-up of a name, then the socket, for writing, too, while it is dialled or
      * full. So a caller that waits for the set need not call fd(). */
     void *(*create)(void *shared, int set);

@@ -19,7 +19,7 @@
 #include <openssl/ssl.h>
 
 #include "engine/base/atomic.h"
-#include "sync/wire/tls_peer.h"
+#include "sync/wire/tls_context.h"
 
 enum state { IDLE, DIALLING, SHAKING, OPEN };
 

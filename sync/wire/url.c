@@ -9,6 +9,63 @@
 #include <string.h>
 #include <sys/un.h>
 
+/* ---- endpoint ---- */
+
+/* As in a URL, there are no blanks, no control characters, and no characters that separate hosts from other parts. */
+static bool is_host(const char *host, size_t size) {
+    if (size >= TWI_HOST_SIZE) return false;
+    for (size_t i = 0; i < size; i++)
+        if ((unsigned char)host[i] <= ' ' || host[i] == 127 || strchr(",/@[]", host[i])) return false;
+    return true;
+}
+
+enum twi_endpoint_found twi_endpoint_read(const struct twi_endpoint *asked, const char *host, size_t size, int64_t port,
+                                          struct twi_endpoint *endpoint) {
+    twi_check(host != NULL || size == 0);
+    if (port < 0 || port > 65535 || !is_host(host, size)) return TWI_ENDPOINT_BAD;
+    if (port == 0 || (size == 1 && host[0] == '?')) return TWI_ENDPOINT_UNKNOWN;
+    *endpoint = *asked;
+    endpoint->is_unix = false;
+    endpoint->port = (uint16_t)port;
+    if (size == 0) return TWI_ENDPOINT_HERE;
+    memset(endpoint->host, 0, sizeof endpoint->host);
+    memcpy(endpoint->host, host, size);
+    return TWI_ENDPOINT_HERE;
+}
+
+bool twi_endpoint_equals(const struct twi_endpoint *a, const struct twi_endpoint *b) {
+    return a->is_unix == b->is_unix && a->is_tls == b->is_tls && (a->is_unix || a->port == b->port) &&
+           strcmp(a->host, b->host) == 0 && strcmp(a->verify_name, b->verify_name) == 0;
+}
+
+void twi_endpoint_name(const struct twi_endpoint *endpoint, char *out, size_t size) {
+    twi_check(size != 0);
+    if (endpoint->is_unix)
+        snprintf(out, size, "%s", endpoint->host);
+    else
+        snprintf(out, size, strchr(endpoint->host, ':') ? "[%s]:%u" : "%s:%u", endpoint->host, endpoint->port);
+}
+
+/* ---- tls options ---- */
+
+bool twi_tls_options_are_unset(const struct twi_tls_options *options, char *error, size_t error_size) {
+    const struct {
+        const char *name, *value;
+    } fields[] = {
+        {"redis_tls_ca_file", options->ca_file},
+        {"redis_tls_cert_file", options->cert_file},
+        {"redis_tls_key_file", options->key_file},
+        {"redis_tls_server_name", options->server_name},
+        {"redis_tls_insecure", options->insecure ? "1" : NULL},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        if (!fields[i].value || !*fields[i].value) continue;
+        snprintf(error, error_size, "%s: needs a redis_url that begins with rediss", fields[i].name);
+        return false;
+    }
+    return true;
+}
+
 #define REDIS_PORT 6379
 #define SENTINEL_PORT 26379
 

@@ -8,15 +8,16 @@
  * whole. */
 #include "sync/wire/wire.h"
 
+#include "engine/base/check.h"
+#include "engine/base/grow.h"
+#include "engine/base/key_slot.h"
+#include "engine/port/services.h"
+
 #include <errno.h>
+#include <hiredis/hiredis.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <hiredis/hiredis.h>
-
-#include "engine/base/check.h"
-#include "engine/base/decimal.h"
-#include "engine/base/grow.h"
 
 #define NODES_FIRST 64u
 #define TEXT_FIRST 1024u
@@ -344,4 +345,30 @@ bool twi_node_u64(const struct twi_node *node, uint64_t *value) {
     if (errno || end != node->text + node->size) return false;
     *value = number;
     return true;
+}
+
+/* ---- login ---- */
+
+static int fetch(const struct twi_login *login, char *password, size_t size) {
+    twi_check(size != 0);
+    if (login->ask == NULL) return snprintf(password, size, "%s", login->password ? login->password : "");
+    return twi_port_ask_password(login->ask, login->ask_ctx, password, size);
+}
+
+enum twi_login_put twi_login_put(const struct twi_login *login, struct twi_bytes *out) {
+    char password[TWI_PASSWORD_SIZE] = "";
+    enum twi_login_put done = TWI_LOGIN_NONE;
+    int length = fetch(login, password, sizeof password);
+    if (length < 0 || (size_t)length >= sizeof password) {
+        done = TWI_LOGIN_FAILED;
+    } else if (length > 0) {
+        bool has_user = login->user && login->user[0];
+        done = TWI_LOGIN_PUT;
+        twi_wire_begin(out, has_user ? 3 : 2);
+        twi_wire_put_text(out, "AUTH");
+        if (has_user) twi_wire_put_text(out, login->user);
+        twi_wire_put(out, password, (size_t)length);
+    }
+    explicit_bzero(password, sizeof password);
+    return done;
 }

@@ -3,7 +3,7 @@
  * Method: real children. The parent leads, or nobody, or the leader is stopped. A child ends with 0 if all its answers
  * were right. Left out under sanitizers and valgrind: their own locks do not survive the fork of a process with several
  * threads.
- * Covers: engine/core/waiters.c, engine/core/second.c, engine/limit/acquire_wait.c. */
+ * Covers: engine/core/calls.c, engine/core/calls.c, engine/limit/acquire.c. */
 #include "tests/support/children.h"
 #include "tests/support/support.h"
 

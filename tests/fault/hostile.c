@@ -6,7 +6,7 @@
  * parent is root and the worker is of another user, or both are of the same one. The worker checks that the pages of
  * the engine and its family are among those that it hits, and says how many there were. Skipped under sanitizers and
  * valgrind: their own locks do not survive the fork of a process with several threads.
- * Covers: engine/core/engines.c, engine/memory/supervisor.c. */
+ * Covers: engine/core/processes.c, engine/memory/supervisor.c. */
 #include "tests/support/children.h"
 #include "tests/support/support.h"
 

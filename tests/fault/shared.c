@@ -2,7 +2,7 @@
  * process makes the turns, and another one does so if it ends.
  * Method: each child writes what it was answered into memory that all share, and the sums are compared. Skipped under
  * sanitizers and valgrind: their own locks do not survive the fork of a process with several threads.
- * Covers: engine/core/leader.c. */
+ * Covers: engine/core/processes.c. */
 #include "tests/support/children.h"
 #include "tests/support/support.h"
 

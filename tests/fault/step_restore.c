@@ -8,18 +8,17 @@
 #include "tests/fault/stepping.h"
 #include "tests/support/fake_driver.h"
 
-#include "engine/core/turn_owner.h"
+#include "engine/core/processes.h"
 #include "engine/core/window_map.h"
 #include "engine/port/items.h"
 #include "engine/table/packed.h"
-#include "engine/turn/history.h"
-#include "engine/turn/rollover_parts.h"
+#include "engine/turn/windows.h"
 #include "engine/turn/turn.h"
 
 #define twi_node twi_wire_node /* the engine has these names, too */
 #define twi_phase twi_wire_phase
 #define TWI_OPEN TWI_WIRE_OPEN
-#include "sync/batch/inflight.h"
+#include "sync/batch/reply.h"
 #include "sync/message/state.h"
 #include "sync/turn/settle.h"
 #undef twi_node

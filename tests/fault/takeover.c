@@ -4,12 +4,12 @@
  * drawn from all that were met in turns. Some children step through their turns one instruction after the other, and
  * note them. The next child takes over. The hook adds up in memory that all share. At the end a leader that is not
  * killed has to end all windows.
- * Covers: engine/turn/recover.c, engine/turn/recover_flags.c, engine/core/turn_owner.c. */
+ * Covers: engine/turn/recover.c, engine/turn/recover.c, engine/core/processes.c. */
 #include "tests/support/children.h"
 #include "tests/support/support.h"
 
 #include "engine/core/family.h"
-#include "engine/count/contention.h"
+#include "engine/count/dirty.h"
 #include "engine/count/lookup.h"
 #include "engine/turn/turn.h"
 #include "engine/turn/turn_check.h"

@@ -2,7 +2,7 @@
  * Goal: a forked child does not continue with the parent's counts, threads and limits. Method: this program enters a
  * filter (seccomp) that answers every madvise() with success, before its first call of the library; then parent and
  * child count, and fork again.
- * Covers: engine/base/wiped.c. */
+ * Covers: engine/base/random.c. */
 #include "tests/support/children.h"
 #include "tests/support/support.h"
 

@@ -4,7 +4,7 @@
  * workers have equal thread numbers. Each worker holds some slots, and the leader says how many are in use.
  * What the system refuses here is left out by name. Skipped under sanitizers and valgrind: their own locks do not
  * survive the fork of a process with several threads.
- * Covers: engine/core/witness.c, engine/core/processes.c, engine/base/lock.c. */
+ * Covers: engine/core/processes.c, engine/core/processes.c, engine/base/lock.c. */
 #include "tests/support/children.h"
 #include "tests/support/support.h"
 

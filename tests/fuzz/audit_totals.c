@@ -1,9 +1,9 @@
 /* audit_totals.c -- any bytes as a line of a file of totals, and as a score of a sorted set: a key is within bounds,
  * and a count is one that a counter can have.
- * Covers: sync/audit/audit_totals.c. */
+ * Covers: sync/audit/audit.c. */
 #include <stdlib.h>
 
-#include "sync/audit/audit_totals.c"
+#include "sync/audit/audit.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,8 +2,6 @@
  * whole endpoint or nowhere, and the map keeps its rules whatever it is told. */
 #include "sync/wire/cluster_map.h"
 #include "sync/wire/cluster_nodes.h"
-#include "sync/wire/cluster_slots.h"
-#include "sync/wire/redirect.h"
 
 #include <stdlib.h>
 #include <string.h>

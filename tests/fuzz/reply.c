@@ -1,7 +1,7 @@
 /* reply.c -- any bytes as replies, in pieces of any size: no crash, no leak, and whatever is whole keeps its own
  * bounds. The first byte chooses the size of the pieces. Each whole reply also goes through the readers of answers, of
  * numbers, of errors and of registers. */
-#include "engine/base/hll_bytes.h"
+#include "engine/base/hll.h"
 #include "sync/batch/reply.h"
 #include "sync/wire/wire.h"
 

@@ -2,7 +2,7 @@
  * once more with the check that belongs to the text, so that other digits are reached, too. */
 #include <stdlib.h>
 
-#include "engine/ask/token.c"
+#include "engine/ask/redis_call.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

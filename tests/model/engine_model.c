@@ -15,8 +15,8 @@
 
 #include "engine/core/family.h"
 #include "engine/limit/limit_stats.h"
-#include "engine/memory/arena_check.h"
-#include "engine/table/cell_check.h"
+#include "engine/memory/arena.h"
+#include "engine/table/cell.h"
 #include "engine/table/packed.h"
 #include "engine/turn/turn_check.h"
 #include "engine/core/window_map.h"

@@ -10,13 +10,13 @@
 //   engine/turn/rollover.c:free_family cc9cf403ec0d
 //   engine/core/queue.c:twi_queue_push 1aa09e0941fc
 //   engine/core/calls.c:twi_call_run 1b4626a94dbd
-//   engine/core/waiters.c:twi_waiters_turn 120a5fc04080
-//   engine/core/driving.c:twi_driving_sync 266b1eb5d62b
-//   engine/core/driving.c:twi_driving_begin 15e8625eb6eb
-//   engine/core/driving.c:twi_driving_step 99f78adc06e3
-//   engine/core/second.c:start b84768e47e51
-//   engine/core/second.c:twi_second_start bdf3e7a03640
-//   engine/core/second.c:twi_second_wake 44188791728d
+//   engine/core/calls.c:twi_waiters_turn 120a5fc04080
+//   engine/core/operation.c:twi_driving_sync 266b1eb5d62b
+//   engine/core/operation.c:twi_driving_begin 15e8625eb6eb
+//   engine/core/operation.c:twi_driving_step 99f78adc06e3
+//   engine/core/calls.c:start b84768e47e51
+//   engine/core/calls.c:twi_second_start bdf3e7a03640
+//   engine/core/calls.c:twi_second_wake 44188791728d
 #include "tests/orderings/model.hpp"
 
 // ---- a call is answered or forgotten ------------------------------------------------------------------------------------

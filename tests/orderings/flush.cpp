@@ -1,11 +1,11 @@
-// flush.cpp -- model of engine/turn/flush_serve.c: processes that flush raise a word, and the leader serves it in rounds.
+// flush.cpp -- model of engine/turn/turn.c: processes that flush raise a word, and the leader serves it in rounds.
 // Left out: the collection itself (marks.cpp `flushing`: one word stands for a caller's adds), and how the turn goes from one
 // leader to the next. A round is lost if its leader ends.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   engine/turn/flush_serve.c:twi_flush_take b127e0ca529d
-//   engine/turn/flush_serve.c:twi_flush_state 2f7cf5079230
-//   engine/turn/flush_serve.c:end_round b8024a95def3
-//   engine/turn/flush_serve.c:twi_flush_serve 2bcebe7f66db
+//   engine/turn/turn.c:twi_flush_take b127e0ca529d
+//   engine/turn/turn.c:twi_flush_state 2f7cf5079230
+//   engine/turn/turn.c:end_round b8024a95def3
+//   engine/turn/turn.c:twi_flush_serve 2bcebe7f66db
 #include "tests/orderings/model.hpp"
 
 struct serving : rl::test_suite<serving, 3> {

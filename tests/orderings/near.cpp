@@ -6,9 +6,9 @@
 //   engine/limit/share.c:twi_share_request_sync 3616f4263a70
 //   engine/turn/collect.c:twi_port_is_near_limit 35d3bb9cbcb0
 //   engine/turn/collect.c:twi_port_collect_near_limit d6030c31c279
-//   engine/limit/overshoot.c:twi_overshoot_note 9577e0e60757
-//   engine/limit/overshoot.c:let_go b8c54f962ba7
-//   engine/limit/overshoot.c:observe_all a5d391082a17
+//   engine/limit/limit_stats.c:twi_overshoot_note 9577e0e60757
+//   engine/limit/limit_stats.c:let_go b8c54f962ba7
+//   engine/limit/limit_stats.c:observe_all a5d391082a17
 #include "tests/orderings/model.hpp"
 
 struct coming : rl::test_suite<coming, 3> {

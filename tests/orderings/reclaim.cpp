@@ -19,8 +19,8 @@
 //   engine/memory/epoch.c:slot_holds f61b6a64af76
 //   engine/memory/epoch.c:twi_threads_hold 6e1eb8fa97a3
 //   engine/memory/epoch.c:twi_epoch_reached 631a090590c7
-//   engine/turn/history.c:publish 3b78bbad9b73
-//   engine/turn/history.c:shed b9f157a27180
+//   engine/turn/windows.c:publish 3b78bbad9b73
+//   engine/turn/windows.c:shed b9f157a27180
 //   engine/table/layout.h:twi_generation_is_packed be54cd2d9a23
 //   engine/count/lookup.c:twi_view_in 653c17492422
 //   engine/count/walk.c:hold 3e01002e8f4e

@@ -17,9 +17,9 @@
 //   engine/turn/recover.c:mark_again 147276fab164
 //   engine/turn/recover.c:owe_chunks 3d1f06e70932
 //   engine/turn/recover.c:take_back f23e07b1b667
-//   engine/turn/recover_flags.c:is_said c1ac70201b73
-//   engine/turn/recover_flags.c:is_orphan 79ee4c9922bf
-//   engine/turn/recover_flags.c:check_chunk c3432f629809
+//   engine/turn/recover.c:is_said c1ac70201b73
+//   engine/turn/recover.c:is_orphan 79ee4c9922bf
+//   engine/turn/recover.c:check_chunk c3432f629809
 //   engine/turn/collect.c:next_chunk 638b129e185d
 //   engine/turn/collect.c:collect_chunk c4689fd6ceaf
 #include "tests/orderings/model.hpp"

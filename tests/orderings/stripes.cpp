@@ -16,16 +16,16 @@
 //   engine/table/stripe.c:add_to_shared 8f289ef0593b
 //   engine/table/stripe.c:add_striped 68c9f5c833e0
 //   engine/table/stripe.c:twi_stripes_add_anew e43f11e0c7ba
-//   engine/count/contention.c:twi_contention_request 04e313aa8517
-//   engine/count/contention.c:freeze_local a8559353ffca
-//   engine/count/contention.c:twi_contention_make_stripes 582bde019b2a
-//   engine/count/contention.c:twi_contention_turn 48ad92415c70
-//   engine/count/contention.c:twi_slices_cut 599b0eeae6e6
-//   engine/limit/slice.c:take_of 19d7dc1276c2
-//   engine/limit/slice.c:take_of_any 9e670f8244d9
-//   engine/limit/slice.c:are_true 641acbc8a0ef
-//   engine/limit/slice.c:take_exactly 465de808a286
-//   engine/limit/slice.c:twi_slices_take 9fba4ad7c24b
+//   engine/count/dirty.c:twi_contention_request 04e313aa8517
+//   engine/count/dirty.c:freeze_local a8559353ffca
+//   engine/count/dirty.c:twi_contention_make_stripes 582bde019b2a
+//   engine/count/dirty.c:twi_contention_turn 48ad92415c70
+//   engine/count/dirty.c:twi_slices_cut 599b0eeae6e6
+//   engine/limit/counted.c:take_of 19d7dc1276c2
+//   engine/limit/counted.c:take_of_any 9e670f8244d9
+//   engine/limit/counted.c:are_true 641acbc8a0ef
+//   engine/limit/counted.c:take_exactly 465de808a286
+//   engine/limit/counted.c:twi_slices_take 9fba4ad7c24b
 //   engine/table/table.c:freeze_counter e09e1788b7ee
 //   engine/table/table.c:twi_table_seal e58cc008c888
 #include "tests/orderings/model.hpp"

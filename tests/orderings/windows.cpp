@@ -19,7 +19,7 @@
 //   engine/count/lookup.c:still_lives_before e1bc234bbb4d
 //   engine/count/lookup.c:still_current ab201d73d019
 //   engine/count/lookup.c:twi_place_make 7a7696dcee9a
-//   engine/turn/closing_send.c:fill_heartbeat d9b9ebaa6c7a
+//   engine/turn/closing.c:fill_heartbeat d9b9ebaa6c7a
 //   engine/turn/window_end.c:is_its_turn 9f29a7618e33
 //   engine/limit/gcra.c:close_before 9a8aadb2f7cf
 //   engine/limit/gcra.c:take 3139e1a26180

@@ -13,7 +13,7 @@
 #ifndef TEST_CLUSTERED_H
 #define TEST_CLUSTERED_H
 
-#include "sync/message/cluster.h"
+#include "sync/message/refusal.h"
 #include "tests/sim/cluster_world.h"
 #include "tests/sim/contents.h"
 #include "tests/sim/hardships.h"

@@ -4,8 +4,8 @@
 
 #include "engine/core/family.h"
 #include "engine/core/window_map.h"
-#include "engine/memory/arena_check.h"
-#include "engine/table/cell_check.h"
+#include "engine/memory/arena.h"
+#include "engine/table/cell.h"
 
 struct field {
     tw_engine *engine;

@@ -1,12 +1,12 @@
-/* ends.c -- threads that end at a race point, and what they leave: flags that promise a step (turn/heal.c). Marks of
+/* ends.c -- threads that end at a race point, and what they leave: flags that promise a step (turn/recover.c). Marks of
  * counters are in schedule.c, leases in leases.c. In builds without -Drace_points=true it is skipped.
  * Method: a thread ends at the point (errand.h). Then others go on, as if it had never been there.
  * Always true: engines are host-driven and run on a fake clock; only the thread that ends and the test's own run.
- * Covers: engine/turn/heal.c, engine/turn/recount.c. */
+ * Covers: engine/turn/recover.c, engine/turn/recover.c. */
 #include "tests/support/fake_driver.h"
 
 #include "engine/core/family.h"
-#include "engine/count/contention.h"
+#include "engine/count/dirty.h"
 #include "engine/count/lookup.h"
 
 #define START_MS INT64_C(1700000000000)

@@ -1,7 +1,7 @@
 /* history.c -- windows in history are read while the turn packs them, frees their tables and drops them. What the hook
  * of a window was shown is final: each read of that window, in whatever form it is kept at that moment, returns exactly
  * the same figures. Windows of a second roll over on a fake clock; the driver keeps a ledger in place of Redis.
- * Covers: engine/turn/history.c. */
+ * Covers: engine/turn/windows.c. */
 #include "tests/stress/stress.h"
 #include "tests/support/fake_driver.h"
 

@@ -6,7 +6,7 @@
 
 #include "engine/count/lookup.h"
 #include "engine/port/messages.h"
-#include "engine/count/contention.h"
+#include "engine/count/dirty.h"
 #include "engine/table/stripe.h"
 
 /* keys from 0 on are only added to, from LIMITED on only acquired, from MIXED on both */

@@ -5,11 +5,11 @@
  * was ended inside a call. A counter has what was answered, and at most what was not answered besides. At the end
  * windows end, and memory and sections come back. Left out under sanitizers and valgrind: their own locks do not
  * survive the fork of a process with several threads.
- * Covers: engine/core/leader.c, engine/turn/recover.c, engine/turn/heal.c. */
+ * Covers: engine/core/processes.c, engine/turn/recover.c, engine/turn/recover.c. */
 #include "tests/support/children.h"
 #include "tests/support/support.h"
 
-#include "engine/core/leader.h"
+#include "engine/core/processes.h"
 #include "engine/core/state.h"
 
 #include <errno.h>

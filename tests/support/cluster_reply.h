@@ -3,7 +3,7 @@
 #ifndef TEST_CLUSTER_REPLY_H
 #define TEST_CLUSTER_REPLY_H
 
-#include "sync/wire/cluster_slots.h"
+#include "sync/wire/cluster_nodes.h"
 #include "tests/support/support.h"
 
 static struct twi_reader *reply_reader;

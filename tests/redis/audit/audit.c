@@ -1,6 +1,6 @@
 /* audit.c -- an audit finds each difference, by key, and changes nothing.
- * Covers: engine/ask/login.c, sync/audit/audit.c, sync/audit/audit_connection.c, sync/audit/audit_names.c,
- * engine/base/glob.c, engine/audit.c. */
+ * Covers: engine/ask/lease_reclaim.c, sync/audit/audit.c, sync/audit/audit_connection.c, sync/audit/audit_connection.c,
+ * engine/base/key_slot.c, engine/audit.c. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/side_by_side.h"
 

@@ -1,7 +1,7 @@
 /* audit_cluster.c -- an audit of a real cluster looks at every master, counts each key once, also while slots move, and
  * never says that all is well where it could not look.
  * All tests share three masters. Each leaves them as it found them; the last one kills one.
- * Covers: sync/audit/audit_search.c, sync/audit/audit_servers.c. */
+ * Covers: sync/audit/audit_servers.c, sync/audit/audit_servers.c. */
 #include "engine/base/key_slot.h"
 #include "tests/redis/sync_support.h"
 #include "tests/support/redis_cluster.h"

@@ -1,7 +1,7 @@
 /* replicas.c -- wait_replicas, with a real replica: a flush is done when the replica has the counts, and what it lacks
  * is kept.
  * Always true: adds never wait, whatever the replica does; at the end sums agree.
- * Covers: sync/message/replicas.c. */
+ * Covers: sync/message/message.c. */
 #include "tests/redis/redis_rig.h"
 #include "tests/support/side_by_side.h"
 

@@ -1,6 +1,6 @@
 /* closed_by_tag.c -- TW_CLOSED_BY_ONE where keys lie in several stores: the names of keys lie by tag
- * (engine/turn/closing_tags.h), and each store may be wiped for itself. Method: one Redis that each process takes for a
- * cluster, with a store for each key slot. */
+ * (engine/turn/closing_election.h), and each store may be wiped for itself. Method: one Redis that each process takes
+ * for a cluster, with a store for each key slot. */
 #include "tests/redis/closing/closed_support.h"
 #include "tests/support/side_by_side.h"
 

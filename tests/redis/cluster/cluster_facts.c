@@ -8,8 +8,7 @@
 
 #include "engine/base/key_slot.h"
 #include "sync/wire/cluster_map.h"
-#include "sync/wire/cluster_slots.h"
-#include "sync/wire/redirect.h"
+#include "sync/wire/cluster_nodes.h"
 
 /* Adds 1 to each key. */
 #define ADD "for i = 1, #KEYS do redis.call('INCRBY', KEYS[i], 1) end return #KEYS"

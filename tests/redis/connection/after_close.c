@@ -1,7 +1,7 @@
 /* after_close.c -- what an engine leaves in Redis when it closes: next to nothing, for a short time, if all that it
  * counted was acknowledged; and nothing that comes late, or from a second life of it, is counted twice.
  * Method: late copies and the second life are played by hand, with the script of batches.
- * Covers: sync/turn/leave.c. */
+ * Covers: sync/turn/turn.c. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/side_by_side.h"
 

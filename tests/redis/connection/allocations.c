@@ -6,7 +6,7 @@
  * the same functions.
  * Always true: each child ends by itself, with its counts unsent or sent. At the end Redis has all counts of the
  * parent.
- * Covers: engine/core/turn_owner.c, lose_torn() in engine/engine.c, driver_abandon() in sync/driver.c. */
+ * Covers: engine/core/processes.c, lose_torn() in engine/engine.c, driver_abandon() in sync/driver.c. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/children.h"
 

@@ -1,6 +1,6 @@
 /* registry.c -- the registry of live engines: it counts the engines that live and not those that died. An engine that
  * may not write it counts all the same.
- * Covers: sync/message/registry.c, sync/script/registry.lua. */
+ * Covers: sync/message/presence.c, sync/script/registry.lua. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/side_by_side.h"
 

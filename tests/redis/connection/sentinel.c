@@ -2,7 +2,7 @@
  * nothing that is not reported.
  * Method: a master, a replica, three sentinels (sentinel_stage.h); the master is killed with -9 while an engine counts,
  * and comes back as a replica.
- * Covers: sync/wire/login.c. */
+ * Covers: sync/wire/wire.c. */
 #include "tests/redis/connection/sentinel_stage.h"
 
 #include <poll.h>

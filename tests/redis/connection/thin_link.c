@@ -2,8 +2,8 @@
  * because it was given up too soon.
  * Method: a real server; a link of so many bytes a second, or so many milliseconds long, that all engines share. The
  * options are the defaults: `redis_timeout_ms` is 100.
- * Covers: engine/turn/timeout_check.c, sync/message/pipeline.c, sync/message/message.c, sync/message/message_queue.h,
- * sync/message/senders.h. */
+ * Covers: engine/turn/turn_check.c, sync/message/connection.c, sync/message/message.c, sync/message/connection.h,
+ * sync/message/state.h. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
 #include "tests/support/thin_link.h"

@@ -1,7 +1,7 @@
 /* reclaim_cluster.c -- tw_lease_reclaim() over a real Redis Cluster: what a dead engine held of hard limits comes back
  * once, at whichever master it is, while slots move and while a master is unreachable.
  * Method: a process that sells and is killed; and leases of an engine that never was, as docs/KEYS.md has them.
- * Covers: engine/ask/lease_reclaim_cluster.c, sync/script/reclaim.lua, sync/audit/search.c. */
+ * Covers: engine/ask/lease_reclaim.c, sync/script/reclaim.lua, sync/audit/audit_servers.c. */
 #include "tests/redis/limits/hard_support.h"
 #include "tests/support/redis_cluster.h"
 

@@ -2,7 +2,7 @@
  * continues under a separate name. What both hold counts for both, and no limit is passed without a report.
  * Method: the other life is played. Its batches are those of another engine whose ledger a proxy renames; its leases
  * are written into Redis by the test.
- * Covers: engine/turn/twin.c. */
+ * Covers: engine/turn/remote.c. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
 

@@ -1,7 +1,7 @@
 /* hold.c -- at most so many holds in flight over several processes: never one too many, whatever is lost. The holds of
  * a killed process are free when their life ends; a stopped process sends its holds again. Method: a hold lives for 1.5
  * s here in place of 15 s.
- * Covers: engine/reserve/hold_redis.c, sync/script/hold.lua, sync/message/presence.c. */
+ * Covers: engine/reserve/hold.c, sync/script/hold.lua, sync/message/presence.c. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
 

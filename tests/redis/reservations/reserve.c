@@ -1,10 +1,10 @@
 /* reserve.c -- reservations over a real Redis: exact over engines, killed processes and a network that loses replies.
  * The same call has the same result at any engine. Units that are not confirmed return without any call.
- * Covers: engine/reserve/reserve_redis.c, sync/script/reserve.lua. */
+ * Covers: engine/reserve/reserve.c, sync/script/reserve.lua. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
 
-#include "engine/ask/token.h"
+#include "engine/ask/redis_call.h"
 
 #include <signal.h>
 #include <sys/mman.h>

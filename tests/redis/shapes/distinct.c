@@ -3,7 +3,7 @@
 #include "tests/redis/sync_support.h"
 #include "tests/support/hll_twin.h"
 
-#include "engine/base/hll_bytes.h"
+#include "engine/base/hll.h"
 
 #include <inttypes.h>
 #include <sys/socket.h>

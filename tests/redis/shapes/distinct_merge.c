@@ -2,7 +2,7 @@
  * tw_distinct_get() of a key that is read. Nothing that was added is missing after a repeat, an outage, a wipe or a
  * restart of Redis, as long as the process that added it lives.
  * Method: a twin has the registers of all that was added; Redis's estimate must be that of the twin, to the unit.
- * Covers: sync/message/distinct.c, sync/script/distinct.lua, engine/turn/distinct_merge.c. */
+ * Covers: sync/message/distinct.c, sync/script/distinct.lua, engine/turn/settle.c. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/hll_twin.h"
 #include "tests/support/proxy.h"

@@ -1,7 +1,7 @@
 /* shared_calls.c -- calls that wait for Redis, in processes that share an engine and do not lead. Each process has a
  * connection of its own for them, and the leader serves its flushes.
  * Method: forked children, and a real Redis. A child ends with 0 if all its answers were right.
- * Covers: engine/turn/flush_serve.c, engine/core/driving.c, engine/flush.c, engine/ready.c. */
+ * Covers: engine/turn/turn.c, engine/core/operation.c, engine/flush.c, engine/flush.c. */
 #include "tests/redis/shared/shared_support.h"
 
 #include <poll.h>

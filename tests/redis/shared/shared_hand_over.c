@@ -2,12 +2,12 @@
  * its last number, and the batches in flight stay.
  * Method: this process ends its sync and makes another one, as two processes do one after the other. Sometimes it waits
  * for replies before that, sometimes batches are in flight, as if the process had been killed between two turns.
- * Covers: engine/turn/remote.c, sync/message/estate.c. */
+ * Covers: engine/turn/remote.c, sync/message/state.c. */
 #include "tests/redis/shared/shared_support.h"
 
 #include "engine/count/lookup.h"
 #include "engine/limit/lease.h"
-#include "engine/table/record.h"
+#include "engine/table/area.h"
 #include "engine/turn/remote.h"
 #include "engine/turn/turn.h"
 

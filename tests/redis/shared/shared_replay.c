@@ -2,7 +2,7 @@
  * next leader sends them again.
  * Method: a child leads, and what it counts is acknowledged: a first part before Redis writes its file, a second part
  * after. The leader ends, and Redis is killed and starts from that file, in one order or the other.
- * Covers: sync/batch/replay_ring.c, sync/message/estate.c. */
+ * Covers: sync/batch/replay_ring.c, sync/message/state.c. */
 #include "tests/redis/shared/shared_support.h"
 
 /* What the child and this process tell each other, one after the other. */

@@ -2,9 +2,9 @@
  * back: no unit is sent to it twice.
  * Method: a child leads and has sent all to the first Redis. Its last batch is executed, and the reply is lost. Then
  * the address shows an empty Redis, which the child accepts. It is killed while it restores: after an instruction
- * between the three steps of sync/message/estate.h, or in the host's function for log lines. The address shows the
+ * between the three steps of sync/message/state.h, or in the host's function for log lines. The address shows the
  * first Redis again, this process leads, and the sums there are compared with what was added.
- * Covers: sync/message/estate.c. */
+ * Covers: sync/message/state.c. */
 #include "tests/redis/shared/shared_support.h"
 #include "tests/support/proxy.h"
 
@@ -15,7 +15,7 @@
 #define twi_node twi_wire_node /* the engine has these names, too */
 #define twi_phase twi_wire_phase
 #define TWI_OPEN TWI_WIRE_OPEN
-#include "sync/message/estate.h"
+#include "sync/message/state.h"
 #undef twi_node
 #undef twi_phase
 #undef TWI_OPEN

@@ -4,7 +4,7 @@
  * driver's table (engine/port/driver.h), as the engine does. Other threads ask and forget meanwhile. In the end nothing
  * is under way or unsent, and the counters in Redis are compared with the answers.
  * Always true: a call is answered once, or forgotten once.
- * Covers: sync/ask/spoilt.c. */
+ * Covers: sync/ask/way.c. */
 #include "engine/core/state.h"
 #include "tests/redis/redis_rig.h"
 #include "tests/support/proxy.h"

@@ -1,6 +1,6 @@
 /* strict.c -- strict limits over a faulty network: exactly the limit while Redis answers, each call charged once, a
  * result within the deadline whatever happens.
- * Covers: engine/ask/strict.c, engine/ask/strict_call.h, engine/ask/redis_call.c, sync/script/strict.lua,
+ * Covers: engine/ask/strict.c, engine/ask/strict.h, engine/ask/redis_call.c, sync/script/strict.lua,
  * sync/script/calls.lua. */
 #include "tests/redis/waiting/strict_support.h"
 

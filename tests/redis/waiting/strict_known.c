@@ -1,6 +1,6 @@
 /* strict_known.c -- what an engine knows of a strict limit for the time when Redis is unreachable. It learns each total
  * from the answer of Redis, and asks for it by a batch only where the answer does not suffice.
- * Covers: engine/count/learn.c, engine/ask/strict.c. */
+ * Covers: engine/count/lookup.c, engine/ask/strict.c. */
 #include "tests/redis/waiting/strict_support.h"
 
 #include "engine/port/services.h"

@@ -6,7 +6,7 @@
  * all own adds (P3). A flush that returns TW_OK has sent everything. At the end faults stop, and the sums equal, to the
  * unit, what on_lost reported. */
 #include "engine/base/key_slot.h"
-#include "sync/batch/depth.h"
+#include "sync/batch/batch.h"
 #include "tests/sim/engine_world.h"
 
 #define KEYS 12

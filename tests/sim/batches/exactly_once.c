@@ -2,7 +2,7 @@
  *
  * TW_COVERAGE=1 prints the table. A run of 5,000 seeds or more fails if an entry of it is zero: what never happened was
  * not tested. From 300 seeds on, every fault and every reply of the script must have happened.
- * Covers: sync/turn/turn.c, sync/turn/send.c, sync/turn/outcome.c, sync/turn/settle.c, sync/turn/instance.c,
+ * Covers: sync/turn/turn.c, sync/turn/settle.c, sync/turn/transfer.c, sync/turn/settle.c, sync/turn/instance.c,
  * sync/message/state.c, sync/batch/batch.c. */
 #include "tests/sim/coverage.h"
 #include "tests/sim/hardships.h"

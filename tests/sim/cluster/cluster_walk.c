@@ -6,9 +6,9 @@
  * and its replica takes over, up to date. Counters are strings, fields of hashes and members of sorted sets.
  * Always true: each batch is applied once, in order, whatever it was answered before; refreshes are at least a second
  * apart; in 15 simulated seconds of calm every tag makes progress.
- * Covers: sync/turn/nodes.c, sync/message/cluster.c. */
+ * Covers: sync/turn/nodes.c, sync/message/refusal.c. */
 #include "sync/wire/cluster_map.h"
-#include "sync/wire/redirect.h"
+#include "sync/wire/cluster_nodes.h"
 #include "tests/sim/cluster_model.h"
 #include "tests/support/support.h"
 

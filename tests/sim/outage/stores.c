@@ -1,6 +1,6 @@
 /* stores.c -- several stores on one Redis: keys have hash tags, each tag is a store with a ledger of its own, and each
  * forgets for itself. The real sync code in seeded worlds of faults (tagged.h).
- * Covers: sync/turn/stores.c, sync/turn/transfer.c, sync/turn/outages.c, sync/message/store.h, sync/message/waiting.c,
+ * Covers: sync/turn/collect.c, sync/turn/transfer.c, sync/turn/nodes.c, sync/message/state.h, sync/message/message.c,
  * sync/message/active.c. */
 #include "tests/sim/hardships.h"
 #include "tests/sim/tagged.h"

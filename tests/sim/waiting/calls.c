@@ -5,8 +5,8 @@
  * the server has is the admitted units.
  * Always true: everything follows from the seed. A call is answered once or forgotten once, and no later than its
  * deadline and the host's lateness say.
- * Covers: sync/ask/call_text.c, sync/ask/dispatcher.c, sync/ask/dispatcher_state.h, sync/ask/lanes.c, sync/ask/link.c,
- * sync/ask/loss.c, sync/ask/verdict.c, sync/ask/way.c. */
+ * Covers: sync/ask/lanes.c, sync/ask/dispatcher.c, sync/ask/way.h, sync/ask/lanes.c, sync/ask/link.c,
+ * sync/ask/dispatcher.c, sync/ask/verdict.c, sync/ask/way.c. */
 #include "tests/sim/waiting/callers.h"
 
 #ifdef __GLIBC__

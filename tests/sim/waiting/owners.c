@@ -2,7 +2,7 @@
 #include "tests/sim/waiting/owners.h"
 
 #include "engine/base/key_slot.h"
-#include "sync/message/cluster.h"
+#include "sync/message/refusal.h"
 #include "sync/wire/cluster_directory.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* totals_test.c -- names and totals out of pages: whole pages, cut ones, such as make no sense, and too many. */
 #include "tests/support/support.h"
 
-#include "engine/ask/totals.h"
+#include "engine/ask/fetch_shapes.h"
 
 #include <stdlib.h>
 

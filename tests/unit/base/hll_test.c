@@ -3,7 +3,7 @@
  * with a server. */
 #include "tests/support/support.h"
 
-#include "engine/base/hll_bytes.h"
+#include "engine/base/hll.h"
 
 #define F UINT64_C(0xc6a4a7935bd1e995)
 

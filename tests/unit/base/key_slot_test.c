@@ -1,6 +1,6 @@
 /* key_slot_test.c -- CRC16 and hash tags as Redis Cluster has them; tags and shorts as key_slot.h defines them. Method:
  * the slow definition beside the fast code. tests/redis/cluster/key_slot.c compares slots with a server's.
- * Covers: engine/base/decimal.h. */
+ * Covers: engine/base/key_slot.h. */
 #include "tests/support/support.h"
 
 #include "engine/base/key_slot.h"

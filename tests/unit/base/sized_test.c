@@ -3,7 +3,7 @@
  * Method: the test passes the sizes that both would pass. */
 #include "tests/unit/rig.h"
 
-#include "engine/base/sized.h"
+#include "engine/base/grow.h"
 
 #define GUARD 0x5a
 #define ROOM 2048

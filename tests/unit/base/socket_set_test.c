@@ -1,6 +1,6 @@
 /* socket_set_test.c -- one descriptor for several sockets, whose numbers are used again, and for rings of other
  * threads. */
-#include "engine/base/socket_set.h"
+#include "engine/base/descriptor.h"
 #include "tests/support/support.h"
 
 #include <poll.h>

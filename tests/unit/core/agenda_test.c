@@ -1,6 +1,6 @@
 /* agenda_test.c -- the turn examines families that are due and families with news; it searches all others once a
  * second. Many families cost little: their memory is accounted for, and turns do not walk them.
- * Covers: engine/core/appointment.c, engine/base/push.h. */
+ * Covers: engine/core/agenda.c, engine/base/grow.h. */
 #include "tests/unit/rig.h"
 
 #include "engine/core/agenda.h"

@@ -1,6 +1,6 @@
 /* calls_test.c -- calls that answer later: one answer for each start, in the right thread, whatever is cancelled, and
  * whatever `done` does.
- * Covers: engine/core/driving.c, engine/core/second.c, engine/port/driver.h, engine/core/operation.c,
+ * Covers: engine/core/operation.c, engine/core/calls.c, engine/port/driver.h, engine/core/operation.c,
  * engine/core/queue.c. */
 #include "tests/unit/core/calls_support.h"
 

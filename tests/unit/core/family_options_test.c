@@ -1,7 +1,7 @@
-/* family_options_test.c -- the list of a family's options (family_options.h) has all of them, and so have the pages. */
+/* family_options_test.c -- the list of a family's options (family.h) has all of them, and so have the pages. */
 #include "tests/unit/rig.h"
 
-#include "engine/core/family_options.h"
+#include "engine/core/family.h"
 
 static const char *const identity[] = {
 #define NAME(field) #field,

@@ -1,5 +1,5 @@
 /* family_test.c -- opening, finding, changing and closing families.
- * Covers: engine/family_kind.c, engine/core/roster.c, engine/family_open.c. */
+ * Covers: engine/family_open.c, engine/core/roster.c, engine/family_open.c. */
 #include "tests/unit/rig.h"
 
 #include <pthread.h>

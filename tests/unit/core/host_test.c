@@ -2,7 +2,7 @@
  * taken away it does not run.
  * Method: engines with threads of their own, by the system's clocks. A function of the host's stands until the test
  * lets it go, so what continued meanwhile went on next to it.
- * Covers: engine/core/call_guard.c. */
+ * Covers: engine/core/operation.c. */
 #include "tests/unit/rig.h"
 
 #include "engine/base/lock.h"

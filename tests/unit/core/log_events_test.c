@@ -1,7 +1,7 @@
 /* log_events_test.c -- each log event has a remedy, which stands in its line; docs/WATCH.md has the same table. */
 #include "tests/unit/rig.h"
 
-#include "engine/core/log_events.h"
+#include "engine/core/report.h"
 
 static const struct {
     int number;

@@ -1,7 +1,7 @@
 /* log_stderr_test.c -- lines on standard error: they come, they never wait, and they harm no program.
  * Method: each test gives this process another standard error for a moment: a pipe, a full one, one that nobody reads,
  * a socket, a file, none.
- * Covers: engine/core/log_stderr.c, engine/base/without_signal.c. */
+ * Covers: engine/core/log_stderr.c, engine/base/descriptor.c. */
 #include "tests/support/support.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* api_test.c -- counting and reading as tallywheel.h promises, wrong input included.
- * Covers: engine/count/call.h, engine/count/event_time.c, engine/count/lookup.c, engine/count/each.c. */
+ * Covers: engine/count/call.h, engine/count/call.c, engine/count/lookup.c, engine/count/walk.c. */
 #include "tests/unit/rig.h"
 
 #include "engine/core/window_map.h"

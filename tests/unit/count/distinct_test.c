@@ -1,7 +1,7 @@
 /* distinct_test.c -- distinct counts in one process. Each estimate is that of a plain array of registers to which the
  * same elements were added. Memory grows with the key and comes back. Windows, history and hooks are as for
  * counters.
- * Covers: engine/fast/distinct_fast.h, engine/limit/no_limit.c. */
+ * Covers: engine/fast/distinct_fast.h, engine/limit/counted.c. */
 #include "tests/unit/rig.h"
 #include "tests/support/hll_twin.h"
 

@@ -1,6 +1,6 @@
 /* top_overflow_test.c -- tw_top() where a window overflowed: the heavy keys among those that found no room, with bounds
- * that are always true (engine/table/spill.h, engine/count/heavy.h).
- * Covers: engine/count/heavy.c. */
+ * that are always true (engine/table/spill.h, engine/count/top.h).
+ * Covers: engine/count/top.c. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/core/window_map.h"

@@ -5,7 +5,7 @@
  *     timed     the same by add_timed() there         striped   tw_add of striped counters: striped() in add_fast.h
  *     long key  keys of more than 32 bytes there      at        tw_add_at: api.c
  *     tiny key  and keys of 1 to 3 bytes              group at  tw_add_many_at: add_many.c
- *     block key and keys of 8 to 16 bytes             pin       tw_pin_add: pin.c
+ *     block key and keys of 8 to 16 bytes             pin       tw_pin_add: api.c
  *     hundred   and keys of 97 to 160 bytes           long group  long keys by tw_add_many
  *     wide key  and keys of 17 to 32 bytes
  *     unsized   short keys without an area there      slow      twi_add_slow(): add_once() in api.c
@@ -24,7 +24,7 @@
 
 #include "engine/base/hash_aes.h"
 #include "engine/count/api.h"
-#include "engine/count/contention.h"
+#include "engine/count/dirty.h"
 #include "engine/fast/fast.h"
 
 #define KEYS 220u     /* some find the table full */

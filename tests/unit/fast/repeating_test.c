@@ -5,7 +5,7 @@
 #include "tests/unit/rig.h"
 
 #include "engine/base/hash_aes.h"
-#include "engine/count/contention.h"
+#include "engine/count/dirty.h"
 #include "engine/fast/fast.h"
 
 #include <pthread.h>

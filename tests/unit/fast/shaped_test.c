@@ -3,12 +3,12 @@
  * Always true: the same calls are made in two families of one engine, whose clock stands between the two. The fast
  * way begins when the caller has a line for the statistics of limits, which is checked before. A call has taken it
  * if it did not count in `looks`, which each complete decision does.
- * Covers: engine/fast/gcra_fast.h, engine/fast/sliding_fast.h, engine/limit/gcra_pace.h, engine/limit/slide.h. */
+ * Covers: engine/fast/gcra_fast.h, engine/fast/sliding_fast.h, engine/limit/gcra.h, engine/limit/sliding.h. */
 #include "tests/unit/rig.h"
 
-#include "engine/limit/gcra_pace.h"
+#include "engine/limit/gcra.h"
 #include "engine/limit/limit_stats.h"
-#include "engine/limit/shadow.h"
+#include "engine/limit/acquire.h"
 
 #define KEYS 12u
 #define STEPS 4000u

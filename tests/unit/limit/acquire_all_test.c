@@ -2,7 +2,7 @@
  * complete call does, it leaves to that call what it must, and threads that take the same units lose and double none.
  * Method: a host-driven engine with the system's clocks. Families whose `hot_acquire` is another function have the same
  * limits, but only the complete call.
- * Covers: engine/fast/all_fast.h, engine/limit/acquire_all.c. */
+ * Covers: engine/fast/all_fast.h, engine/limit/acquire.c. */
 #include "tests/support/support.h"
 
 #include "engine/core/family.h"

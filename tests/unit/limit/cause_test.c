@@ -1,10 +1,10 @@
 /* cause_test.c -- why a limit without Redis does not admit: the units are spent, n can never be had, there is no
  * memory, the buyer has one. Each call that fills a verdict says so, for each kind of window and shape.
- * Covers: engine/limit/cause.c. */
+ * Covers: engine/limit/decision.c. */
 #include "tests/support/cause.h"
 #include "tests/unit/rig.h"
 
-#include "engine/limit/cause.h"
+#include "engine/limit/decision.h"
 
 #include <stddef.h>
 

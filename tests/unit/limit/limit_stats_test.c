@@ -1,5 +1,5 @@
 /* limit_stats_test.c -- the limit statistics of each family in the metrics text, and their sums in tw_stats.
- * Covers: engine/limit/shadow.c. */
+ * Covers: engine/limit/acquire.c. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/core/window_map.h"

@@ -1,9 +1,9 @@
 /* refund_test.c -- tw_refund(), tw_acquire_some(), tw_acquire_all() and tw_acquire_wait(): units that are given back,
  * and units that are taken together.
- * Covers: engine/limit/acquire_all.c, engine/limit/acquire_wait.c. */
+ * Covers: engine/limit/acquire.c, engine/limit/acquire.c. */
 #include "tests/unit/rig.h"
 
-#include "engine/count/contention.h"
+#include "engine/count/dirty.h"
 #include "engine/limit/decision.h"
 #include "engine/table/stripe.h"
 

@@ -1,7 +1,7 @@
 /* shape_test.c -- sliding limits and GCRA: their verdicts, their refusals, and that threads together get exactly the
  * limit.
  * Random schedules: tests/model/shapes.c.
- * Covers: engine/limit/sliding.c, engine/limit/gcra.c, engine/limit/shape.h. */
+ * Covers: engine/limit/sliding.c, engine/limit/gcra.c, engine/limit/decision.h. */
 #include "tests/unit/rig.h"
 
 #include <pthread.h>

@@ -2,7 +2,7 @@
  * them, and exactly the limit is admitted. The tests request slices by hand, and the next turn cuts them. */
 #include "tests/unit/hand_driver.h"
 
-#include "engine/count/contention.h"
+#include "engine/count/dirty.h"
 #include "engine/table/stripe.h"
 
 #include <pthread.h>

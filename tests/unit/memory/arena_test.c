@@ -1,7 +1,7 @@
 /* arena_test.c -- pieces are zeroed, do not overlap, stay within the bound, and are used again. */
 #include "tests/support/support.h"
 
-#include "engine/memory/arena_check.h"
+#include "engine/memory/arena.h"
 
 #include <pthread.h>
 #include <sys/mman.h>

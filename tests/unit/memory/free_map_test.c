@@ -2,7 +2,7 @@
  * thread. */
 #include "tests/support/support.h"
 
-#include "engine/memory/arena_check.h"
+#include "engine/memory/arena.h"
 
 #include <pthread.h>
 

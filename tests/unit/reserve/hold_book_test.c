@@ -1,6 +1,6 @@
 /* hold_book_test.c -- the book of holds: any number of them, entered, taken out, sent again, and forgotten with their
  * family, in bounded pieces. Method: the book against a plain list; no Redis.
- * Covers: engine/reserve/chains.c, engine/core/presence.h. */
+ * Covers: engine/reserve/chains.c, engine/core/peers.h. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/core/family.h"

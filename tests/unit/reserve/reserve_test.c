@@ -3,7 +3,7 @@
  * Covers: engine/reserve/reserve_book.c, engine/reserve/reserve_local.c, engine/reserve/hold.c. */
 #include "tests/unit/rig.h"
 
-#include "engine/ask/token.h"
+#include "engine/ask/redis_call.h"
 #include "engine/reserve/reserve_local.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* cluster_slots_test.c -- the reply to CLUSTER SLOTS: read whole, or refused whole. */
-#include "sync/wire/cluster_slots.h"
+#include "sync/wire/cluster_nodes.h"
 #include "tests/support/cluster_reply.h"
 
 static const struct twi_endpoint asked = {.port = 7009, .host = "10.0.0.9"};

@@ -1,8 +1,7 @@
 /* depth_test.c -- how much is under way to Redis at once. */
-#include "sync/batch/depth.h"
+#include "sync/batch/batch.h"
 
 #include "engine/port/services.h"
-#include "sync/batch/batch.h"
 #include "tests/support/support.h"
 
 static struct twi_load load_at(int64_t way_us) {

@@ -1,6 +1,6 @@
 /* estimate_test.c -- what is learnt of a link, and what follows from it. The link is played: a round trip, a pace, and
  * requests of so many bytes. */
-#include "sync/wire/estimate.h"
+#include "sync/wire/pace.h"
 
 #include "sync/message/state.h"
 #include "sync/turn/transfer.h"

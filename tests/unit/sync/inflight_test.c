@@ -1,7 +1,7 @@
 /* inflight_test.c -- the batches in flight of a shared engine, when the process that settles them ends after any step.
  * Method: a batch is sent, and settled up to each point at which a process may end; then what is left is inherited, the
- * rest settled, and the units that Redis has and the engine's own compared. Covers: sync/batch/inflight.c,
- * engine/turn/inherit.c. */
+ * rest settled, and the units that Redis has and the engine's own compared. Covers: sync/batch/reply.c,
+ * engine/turn/recover.c. */
 #include "tests/unit/hand_driver.h"
 
 #include <pthread.h>
@@ -11,7 +11,7 @@
 #include "engine/turn/restore_notes.h"
 #include "engine/turn/turn.h"
 #define twi_node twi_wire_node /* the engine's index has nodes, too */
-#include "sync/batch/inflight.h"
+#include "sync/batch/reply.h"
 #undef twi_node
 
 #define COUNT 6

@@ -1,6 +1,6 @@
 /* ledger_test.c -- our side of the ledger: numbers, the replay buffer, going back, a new identity; and the breaker's
  * pauses. */
-#include "sync/wire/breaker.h"
+#include "sync/wire/pace.h"
 #include "sync/batch/ledger.h"
 #include "tests/support/support.h"
 

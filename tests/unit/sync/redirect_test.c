@@ -1,6 +1,6 @@
 /* redirect_test.c -- what a node of a cluster says instead of an answer, and how long a store waits before it asks
  * again. The texts are those of Redis 6, 7 and of Valkey. */
-#include "sync/wire/redirect.h"
+#include "sync/wire/cluster_nodes.h"
 #include "tests/support/cluster_reply.h"
 
 static struct twi_redirect read_error(const char *text) {

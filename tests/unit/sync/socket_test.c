@@ -1,8 +1,8 @@
 /* socket_test.c -- a host name that leads elsewhere after a while, or whose name server is silent; and what a
  * connection puts into its socket set. The resolver is the test's. It gives the address that the test names, when the
  * test lets it. Two listeners on loopback have one port.
- * Covers: sync/wire/resolve.c, sync/wire/resolver.c, sync/wire/socket.c. */
-#include "engine/base/socket_set.h"
+ * Covers: sync/wire/socket.c, sync/wire/sentinel.c, sync/wire/socket.c. */
+#include "engine/base/descriptor.h"
 #include "sync/wire/socket.h"
 #include "tests/support/support.h"
 

@@ -1,5 +1,5 @@
 /* ticket_test.c -- what a flush is answered, also when its caller looks late, or if it is about several stores. */
-#include "sync/batch/ticket.h"
+#include "sync/batch/ledger.h"
 
 #include "tests/support/support.h"
 

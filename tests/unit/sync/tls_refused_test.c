@@ -1,6 +1,6 @@
 /* tls_refused_test.c -- whom TLS refuses, and in which words: certificates of theirs and of ours, versions, names,
  * files. Each text is what a user reads in the log.
- * Covers: sync/wire/tls_peer.c. */
+ * Covers: sync/wire/tls_context.c. */
 #include "tests/unit/sync/tls_rig.h"
 
 #include <sys/stat.h>

@@ -1,6 +1,6 @@
 /* tls_test.c -- bytes through TLS: cut anywhere, delayed anywhere, none lost, none slept on; sessions; certificates
  * that change.
- * Covers: sync/wire/tls_options.c, sync/wire/tls_context.c. */
+ * Covers: sync/wire/url.c, sync/wire/tls_context.c. */
 #include "tests/unit/sync/tls_rig.h"
 
 #include <signal.h>

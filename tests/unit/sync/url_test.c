@@ -1,6 +1,5 @@
 /* url_test.c -- where Redis is: every form that is taken, every one that is refused, and no password in any error.
- * Covers: sync/wire/where.c. */
-#include "sync/wire/endpoint.h"
+ * Covers: sync/wire/sentinel.c. */
 #include "sync/wire/url.h"
 #include "tests/support/support.h"
 

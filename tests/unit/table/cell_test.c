@@ -2,7 +2,7 @@
  * freezing. */
 #include "tests/support/support.h"
 
-#include "engine/table/cell_check.h"
+#include "engine/table/cell.h"
 
 #include <pthread.h>
 

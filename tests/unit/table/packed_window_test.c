@@ -1,6 +1,6 @@
 /* packed_window_test.c -- windows in history are packed: readers before, during and after packing see the same, and
  * memory stays bounded. The packed form by itself: packed_test.c.
- * Covers: engine/turn/history.c. */
+ * Covers: engine/turn/windows.c. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/count/dirty.h"

@@ -1,10 +1,10 @@
 /* stripe_test.c -- counters that threads contend for: where their adds go, that every read finds all of them, and who
  * requests stripes. Contention itself is in tests/stress/hotkeys.c. Here the test requests stripes by hand, and the
  * next turn makes them.
- * Covers: engine/table/stripe_words.h. */
+ * Covers: engine/table/cell.h. */
 #include "tests/unit/hand_driver.h"
 
-#include "engine/count/contention.h"
+#include "engine/count/dirty.h"
 #include "engine/table/stripe.h"
 
 #include <pthread.h>

@@ -2,7 +2,7 @@
  * sets of names, and in which order. Method: Redis is played by hand, with four tags. */
 #include "engine/base/key_slot.h"
 #include "engine/turn/closing.h"
-#include "engine/turn/closing_tags.h"
+#include "engine/turn/closing_election.h"
 #include "tests/unit/hand_driver.h"
 
 #define TAGS 4u

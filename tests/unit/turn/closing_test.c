@@ -1,7 +1,7 @@
 /* closing_test.c -- TW_CLOSED_BY_ONE, with Redis played by hand: what is said of a window, in which order, and what
  * each answer does.
- * Covers: engine/turn/closing_election.c, engine/turn/closing_reply.c, engine/turn/closing_send.c,
- * engine/core/closing_keys.c. */
+ * Covers: engine/turn/closing_election.c, engine/turn/closing_reply.c, engine/turn/closing.c,
+ * engine/core/window_map.c. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/turn/closing.h"

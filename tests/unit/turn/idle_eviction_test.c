@@ -1,7 +1,7 @@
 /* idle_eviction_test.c -- endless families where idle keys make room (engine/turn/idle_eviction.c), step by step,
  * against a Redis that is a table in this file: what is acknowledged is added to it, in order, and the total goes
  * back.
- * Covers: engine/count/idle_lookup.c. */
+ * Covers: engine/count/lookup.c. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/turn/turn.h"

@@ -1,6 +1,6 @@
 /* lease_stores_test.c -- when an engine takes part in the leases of a store, where there are several.
  * Method: names with two tags, each a store. The test answers every message at once: each request is granted.
- * Covers: engine/core/lease_table.h, engine/turn/lease_epoch.c. */
+ * Covers: engine/core/state.h, engine/turn/lease_stores.c. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/base/key_slot.h"

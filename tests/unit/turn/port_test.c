@@ -1,6 +1,6 @@
 /* port_test.c -- the engine's side of port.h: what is unsent is collected once, and settled once. Windows
  * that end: port_windows_test.c.
- * Covers: engine/turn/lost.c, engine/turn/settle.c, engine/turn/collect.c. */
+ * Covers: engine/turn/settle.c, engine/turn/settle.c, engine/turn/collect.c. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/turn/turn.h"

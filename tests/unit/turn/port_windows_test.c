@@ -1,6 +1,6 @@
 /* port_windows_test.c -- the engine's side of port.h where windows end: sealing, lives that Redis decides, outages,
  * families that close, the overflow counter. Collecting and settling: port_test.c.
- * Covers: engine/turn/lost.c. */
+ * Covers: engine/turn/settle.c. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/turn/turn.h"

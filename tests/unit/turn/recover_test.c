@@ -3,7 +3,7 @@
  * Covers: engine/turn/recover.c. */
 #include "tests/unit/hand_driver.h"
 
-#include "engine/core/turn_owner.h"
+#include "engine/core/processes.h"
 #include "engine/core/window_map.h"
 #include "engine/turn/lease_stores.h"
 #include "engine/turn/recover.h"

@@ -1,5 +1,5 @@
 /* rejected_test.c -- counters whose keys Redis rejects: how often each is tried, how they are counted, which wait. */
-#include "engine/port/rejected.h"
+#include "engine/port/items.h"
 #include "tests/support/support.h"
 
 /* A different item for each number. Its counter and window are addresses without memory. */

@@ -1,7 +1,7 @@
 /* rollover_test.c -- what becomes of windows: told of once with their final figures, kept as long as promised, their
  * memory used again.
- * Covers: engine/turn/rollover_parts.h, engine/turn/window_end.c, engine/turn/window_next.c,
- * engine/turn/window_reclaim.c, engine/turn/generation_list.c. */
+ * Covers: engine/turn/windows.h, engine/turn/window_end.c, engine/turn/windows.c,
+ * engine/turn/window_end.c, engine/turn/windows.c. */
 #include <pthread.h>
 #include <time.h>
 
