@@ -1,4 +1,4 @@
-/* flush.h -- how a call waits for turns. */
+/* flush.h -- how a call waits for turns: tw_flush() and tw_ready(). */
 #ifndef TWI_FLUSH_H
 #define TWI_FLUSH_H
 

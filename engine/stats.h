@@ -1,4 +1,5 @@
-/* stats.h -- statistics as a page of metrics, in the two formats that scrapers read. Pure; any thread. */
+/* stats.h -- the figures of an engine, as a struct, as a page of metrics, and for its watch socket. Writing a page is
+ * pure: any thread may do it. */
 #ifndef TWI_STATS_H
 #define TWI_STATS_H
 

@@ -1,11 +1,11 @@
-/* calendar.h -- finds the window and the civil date of a moment. These are pure functions. Any thread may call them.
+/* calendar.h -- finds the window and the civil date of a moment, and adds without overflow. These are pure functions.
+ * Any thread may call them.
  *
  * Always true: start_ms <= moment < end_ms. A window starts where the previous one ends. All arithmetic rounds down,
  * also before 1970. Every function works on moments within [TWI_CALENDAR_MIN_MS, TWI_CALENDAR_MAX_MS]. It replaces any
  * other moment by the nearest bound. So callers call twi_calendar_holds() first (too old: TW_ERR_LATE; too far ahead:
- * TW_ERR_EARLY).
- * Within these bounds a year has four digits, and no sum of a moment, a window and a lateness overflows. Add
- * TW_UNBOUNDED with twi_time_add(). */
+ * TW_ERR_EARLY). Within these bounds a year has four digits, and no sum of a moment, a window and a lateness
+ * overflows. Add TW_UNBOUNDED with twi_time_add(). */
 #ifndef TWI_BASE_CALENDAR_H
 #define TWI_BASE_CALENDAR_H
 

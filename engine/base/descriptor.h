@@ -1,13 +1,13 @@
-/* descriptor.h -- the descriptors that the library has made in this process. Nobody else closes them, and the library
- * closes no others.
+/* descriptor.h -- the descriptors that the library has made in this process, socket sets, and writes without a signal.
+ * Nobody else closes them, and the library closes no others.
  *
  * A number says nothing about the owner of a descriptor. A forked child closes what it has inherited, as daemons do,
  * and opens its files under the same numbers. So fork() itself closes the child's copies, before it returns there: the
  * numbers are surely still ours at that moment. From then on the child has no descriptor of its parent's engines, and
  * code that renews an engine in the child forgets the numbers and closes nothing.
  * Always true: a number is in the table only while its descriptor is open, so it leaves the table first. The handlers
- * of fork() take no lock and allocate nothing. A child of vfork(), of posix_spawn() (so of system() and popen()), or of
- * clone() runs no handler, and nothing is closed there. */
+ * of fork() take no lock and allocate nothing. A child of vfork(), of posix_spawn() (so of system() and popen()), or
+ * of clone() runs no handler, and nothing is closed there. */
 #ifndef TWI_BASE_DESCRIPTOR_H
 #define TWI_BASE_DESCRIPTOR_H
 

@@ -1,5 +1,6 @@
-/* grow.h -- arrays that grow by doubling. An array is a pointer from malloc(), or NULL, and `room`, the number of
- * elements for which it has memory. Always true: a failure does not change the array. New elements are undefined. */
+/* grow.h -- arrays that grow by doubling, a lock-free push, and results of any size. An array is a pointer from
+ * malloc(), or NULL, and `room`, the number of elements for which it has memory. Always true: a failure does not
+ * change the array. New elements are undefined. */
 #ifndef TWI_BASE_GROW_H
 #define TWI_BASE_GROW_H
 

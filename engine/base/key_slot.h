@@ -1,4 +1,4 @@
-/* key_slot.h -- the key slot of a name in a Redis Cluster, and short texts for any slot.
+/* key_slot.h -- the key slot of a name in a Redis Cluster, short texts for any slot, decimal digits and patterns.
  *
  * Redis Cluster hashes a name by CRC16 to one of 16,384 slots. A name may have a hash tag: the bytes between the first
  * "{" and the first "}" after it, if there are any. Then only the tag is hashed, so names with one tag are in one slot.

@@ -1,6 +1,6 @@
-/* random.h -- unpredictable bytes. This is the only source of the system's random numbers.
- * The system may refuse them later, in a sandbox that the program enters after tw_open(). So what draws again and again
- * has a private key from before, and continues without the system. */
+/* random.h -- unpredictable bytes, and pages that a forked child finds empty. This is the only source of the system's
+ * random numbers. The system may refuse them later, in a sandbox that the program enters after tw_open(). So what
+ * draws again and again has a private key from before, and continues without the system. */
 #ifndef TWI_BASE_RANDOM_H
 #define TWI_BASE_RANDOM_H
 

@@ -1,4 +1,4 @@
-/* store_map.h -- if there are several stores: which key slot is which store, and since when each store has not replied.
+/* store_map.h -- the names of counters in Redis, and which store has a key slot, and since when it has not replied.
  * Any thread reads here whether the store of a counter replies.
  *
  * If there is one Redis, it is one store, and there is no map. Then peers.away_since_ms has the time for all counters.

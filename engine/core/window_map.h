@@ -1,4 +1,5 @@
-/* window_map.h -- the map of a family's windows: which generation contains a moment. */
+/* window_map.h -- the map of a family's windows: which generation contains a moment; and keys that only others
+ * counted. */
 #ifndef TWI_CORE_WINDOW_MAP_H
 #define TWI_CORE_WINDOW_MAP_H
 

@@ -1,4 +1,4 @@
-/* api.h -- the slower ways to count, which the fast paths (add_fast.h) leave to api.c. */
+/* api.h -- the slower ways to count, which the fast paths (add_fast.h) leave to api.c; pins and watermarks. */
 #ifndef TWI_COUNT_API_H
 #define TWI_COUNT_API_H
 

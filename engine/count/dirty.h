@@ -1,4 +1,4 @@
-/* dirty.h -- the marks of the counters that have unsent counts: setting and taking them (dirty.c). */
+/* dirty.h -- the marks of counters that have unsent counts, and which counters get stripes. */
 #ifndef TWI_COUNT_DIRTY_H
 #define TWI_COUNT_DIRTY_H
 

@@ -1,4 +1,4 @@
-/* acquire.h -- tw_acquire() for limits that are decided by the counts of this process. */
+/* acquire.h -- tw_acquire(), of one claim or all, at once or waiting, by the counts of this process. */
 #ifndef TWI_LIMIT_ACQUIRE_H
 #define TWI_LIMIT_ACQUIRE_H
 

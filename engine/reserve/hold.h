@@ -1,4 +1,4 @@
-/* hold.h -- for which families tw_hold() is.
+/* hold.h -- tw_hold(): which families it is for, with and without Redis.
  * Always true: a family's kind (takes_holds) says the same from its opening on. */
 #ifndef TWI_RESERVE_HOLD_H
 #define TWI_RESERVE_HOLD_H

@@ -1,4 +1,4 @@
-/* area.h -- records that are prepared for a window whose number of keys is known in advance.
+/* area.h -- the memory that a window owns, and records that are prepared for a known number of keys.
  *
  *   | head | record | record | ... | head | record | ...    chunks in one row, all of one size, of one kind of record
  *

@@ -1,5 +1,5 @@
-/* collect.h -- gauges with Redis. The engine sends full statements of its present counts again and again. Only the
- * turn calls these. */
+/* collect.h -- takes the counts that are to be sent, and states gauges. For gauges the engine sends full statements of
+ * its present counts again and again. Only the turn calls these. */
 #ifndef TWI_TURN_COLLECT_H
 #define TWI_TURN_COLLECT_H
 

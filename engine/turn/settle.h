@@ -1,4 +1,5 @@
-/* settle.h -- the common parts of collecting and settling. engine/port/items.h declares their functions for sync/. */
+/* settle.h -- applies the answers of Redis to counters: acknowledged, returned, parked or lost. engine/port/items.h
+ * declares their functions for sync/. */
 #ifndef TWI_TURN_SETTLE_H
 #define TWI_TURN_SETTLE_H
 

@@ -1,5 +1,5 @@
-/* turn_check.h -- walks over the whole state of the turn, for tests and for checks of level 3.
- * Threads: the owner of the turn calls these functions, and callers may count meanwhile. */
+/* turn_check.h -- walks over the whole state of the turn, for tests and checks of level 3; and the check of
+ * redis_timeout_ms. Threads: the owner of the turn calls these functions, and callers may count meanwhile. */
 #ifndef TWI_TURN_TURN_CHECK_H
 #define TWI_TURN_TURN_CHECK_H
 

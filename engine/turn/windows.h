@@ -1,5 +1,5 @@
-/* windows.h -- windows that have ended and stay readable. They are packed, and their tables are given back. Called by
- * the turn. */
+/* windows.h -- the lists of a family's windows, how the next one is made, and the packing of those that have ended.
+ * Windows that have ended stay readable. They are packed, and their tables are given back. Called by the turn. */
 #ifndef TWI_TURN_WINDOWS_H
 #define TWI_TURN_WINDOWS_H
 

@@ -1,4 +1,5 @@
-/* audit_servers.h -- the servers that an audit asks. They are the one Redis, or each master of a cluster.
+/* audit_servers.h -- the servers that an audit asks, and searches over all of them. They are the one Redis, or each
+ * master of a cluster.
  *
  * In a cluster CLUSTER SLOTS names the masters, and each master reports which slots it serves and which are on their
  * way (cluster_nodes.h). A question about a name goes to the server of its slot, and follows MOVED and ASK. Always

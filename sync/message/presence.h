@@ -1,4 +1,4 @@
-/* presence.h -- sends presence statements on this engine's gauges and holds, and sweeps of expired reservations. A
+/* presence.h -- presence: statements on this engine's gauges and holds, its heartbeat, and sweeps of reservations. A
  * statement has absolute values, so sending it again is harmless.
  *
  *   gauges:  collected ─▶ waiting ─▶ in a statement under way ─▶ answered: the sums become views

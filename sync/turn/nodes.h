@@ -1,4 +1,4 @@
-/* nodes.h -- brings each store to the node of a Redis Cluster that has its slot. See nodes.c. */
+/* nodes.h -- brings each store to the node of a Redis Cluster that has its slot, and reports silent ones (nodes.c). */
 #ifndef TWI_SYNC_TURN_NODES_H
 #define TWI_SYNC_TURN_NODES_H
 

@@ -1,4 +1,4 @@
-/* transfer.h -- the bytes of one connection, out and in. See transfer.c. */
+/* transfer.h -- the bytes of one connection, out and in, and the effect of a reply on a batch. See transfer.c. */
 #ifndef TWI_SYNC_TURN_TRANSFER_H
 #define TWI_SYNC_TURN_TRANSFER_H
 

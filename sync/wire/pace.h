@@ -1,6 +1,6 @@
-/* pace.h -- how fast an engine sends the counts of an outage. Other engines come back at the same time. Always true:
- * while the engine catches up, it has sent at most one chunk more than `keys_per_s` allows since twi_pace_begin(). The
- * file is pure: time comes from the caller. */
+/* pace.h -- when an engine tries Redis again, and how fast it sends, by what a link carries. Other engines come back
+ * at the same time. Always true: while the engine catches up, it has sent at most one chunk more than `keys_per_s`
+ * allows since twi_pace_begin(). The file is pure: time comes from the caller. */
 #ifndef TWI_SYNC_WIRE_PACE_H
 #define TWI_SYNC_WIRE_PACE_H
 
