@@ -217,10 +217,11 @@ static void turn_away(struct twi_dispatcher *dispatcher, struct twi_lane *lane, 
         twi_verdict_away(dispatcher, lane, now_ms);
 }
 
-/* How late this step is for a call that comes in it: no later than since the call was begun. */
-static int64_t late_for(const struct twi_dispatcher *dispatcher, const struct twi_lane *lane, int64_t now_ms) {
-    int64_t late_ms = dispatcher->late.all_ms - dispatcher->late.before_ms, waits_ms = now_ms - lane->caller.began_ms;
-    return waits_ms < 0 ? 0 : earlier(late_ms, waits_ms);
+/* How much of this step's lateness is time of a call that comes in it: what passed since the call was begun, or a
+ * little. Where the driver waits for a processor again and again, its next step is late, too. */
+static int64_t late_for(const struct twi_dispatcher *dispatcher, const struct twi_lane_caller *caller, int64_t now_ms) {
+    int64_t late_ms = dispatcher->late.all_ms - dispatcher->late.before_ms, waits_ms = now_ms - caller->began_ms;
+    return earlier(late_ms, waits_ms > LATE_MS ? waits_ms : LATE_MS);
 }
 
 /* Returns true if there was some. */
@@ -237,7 +238,7 @@ static bool take_arrived(struct twi_dispatcher *dispatcher, int64_t now_ms) {
             continue;
         }
         twi_check(lane->state == TWI_LANE_QUEUED && lane->tries.is_new);
-        lane->caller.deadline_ms -= dispatcher->late.all_ms - late_for(dispatcher, lane, now_ms);
+        lane->caller.deadline_ms -= dispatcher->late.all_ms - late_for(dispatcher, &lane->caller, now_ms);
         twi_lanes_time(&dispatcher->lanes, lane);
         if (!twi_way_find(dispatcher, lane, now_ms))
             twi_verdict_away(dispatcher, lane, now_ms);

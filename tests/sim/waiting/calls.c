@@ -167,9 +167,9 @@ TEST(lateness_does_not_count) {
     world_end();
 }
 
-/* Goal: a call that is begun when the host has been busy gets no time for that. Method: another one is under way, so
- * the driver is late. */
-TEST(lateness_before_a_call_is_not_its_own) {
+/* Goal: a call that is begun when the host has been busy has hardly more time for that. Method: another one
+ * is under way, so the driver is late. */
+TEST(lateness_before_a_call_is_hardly_its_own) {
     struct call before = {0}, call = {0};
     world_begin(19);
     warm_up();
