@@ -57,6 +57,7 @@ static struct store open_at(const char *at, uint32_t timeout_ms) {
 }
 
 static char basket[TW_TOKEN_SIZE], lock_token[TW_TOKEN_SIZE];
+static char given_back[TW_TOKEN_SIZE], released[TW_TOKEN_SIZE]; /* a release goes on, and may reach the master later */
 
 /* What the replica has: limits that are reached, a lock of another owner, a key that had its first call. */
 static void fill(const struct store *store) {
@@ -75,6 +76,8 @@ static void fill(const struct store *store) {
 static void go_on(const struct store *store) {
     assert_status(tw_reserve(store->stock, tw_str("sku"), 1, 9, 60000, tw_str(""), basket, NULL), TW_OK);
     assert_status(tw_lock(store->strict, tw_str("ours"), 60000, lock_token, NULL), TW_OK);
+    assert_status(tw_reserve(store->stock, tw_str("other"), 1, 9, 60000, tw_str(""), given_back, NULL), TW_OK);
+    assert_status(tw_lock(store->strict, tw_str("released"), 60000, released, NULL), TW_OK);
 }
 
 /* ---- the calls, each with the result that its caller sees -------------------------------------------------------- */
@@ -83,7 +86,7 @@ static tw_status confirm(const struct store *store) {
     return tw_reserve_confirm(store->engine, basket);
 }
 static tw_status cancel(const struct store *store) {
-    return tw_reserve_cancel(store->engine, basket);
+    return tw_reserve_cancel(store->engine, given_back);
 }
 static tw_status reserve(const struct store *store) {
     char token[TW_TOKEN_SIZE];
@@ -122,7 +125,7 @@ static tw_status extend(const struct store *store) {
     return tw_lock_extend(store->strict, tw_str("ours"), lock_token, 60000);
 }
 static tw_status unlock(const struct store *store) {
-    return tw_lock_release(store->strict, tw_str("ours"), lock_token);
+    return tw_lock_release(store->strict, tw_str("released"), released);
 }
 static tw_status hold(const struct store *store) {
     tw_verdict verdict = {0};

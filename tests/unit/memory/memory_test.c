@@ -264,14 +264,14 @@ TEST_WITH(the_first_of_few_expected_keys_takes_their_memory, NULL, stop, NULL) {
 /* Goal: if memory is free in small pieces only, the first of few expected keys is counted, as any key.
  * Method: every line of the arena is taken; then runs of a few lines are given back. */
 TEST_WITH(few_expected_keys_do_not_need_a_long_piece, NULL, stop, NULL) {
-    static uint32_t lines[65536];
+    static uint32_t lines[65536 + 1];
     start(4 * MIB);
     tw_family_options options = rig_options("told", TW_WINDOW_ALIGNED, TW_HOUR);
     options.keys_expected = 65;
     options.on_full = TW_ON_FULL_REJECT;
     tw_family *family = rig_family_of(&rig, &options);
     uint32_t count = 0, kept = 0;
-    while ((lines[count] = twi_arena_take(&rig.engine->arena, 1)) != 0) count++;
+    while ((lines[count] = twi_arena_take(&rig.engine->arena, 1)) != 0) assert_true(++count < 65537);
     for (uint32_t i = 0; i < count; i++) {
         if (lines[i] % 16 < 8)
             twi_arena_give(&rig.engine->arena, lines[i], 1);
