@@ -167,6 +167,7 @@ TEST(what_a_server_says_moves_no_terminal) {
     audit.redis_url = rogue.url;
     audit.error_text = text;
     audit.error_size = sizeof text;
+    audit.timeout_ms = TEST_PATIENCE_MS; /* the server is a thread of this process, and as slow as its machine */
     assert_status(tw_audit(NULL, &audit, NULL, NULL, NULL), TW_ERR_REDIS);
     assert_status(tw_stats_read(engine, &stats), TW_OK);
     (void)tw_close(engine, 100);
