@@ -177,10 +177,10 @@ static void later_say(struct twi_answer *answer, const char *words) {
 /* The request that follows takes the place of the answered one. */
 static void later_follow(void *ctx, const struct twi_request *request) {
     struct later_request *told = ctx;
+    later_write(told, request); /* it may name what the answer names */
     free(told->answer.long_text);
     told->is_answered = false;
     told->answer = (struct twi_answer){0};
-    later_write(told, request);
 }
 
 static bool later_goes_on(struct twi_sync *sync, struct later_request *told) {

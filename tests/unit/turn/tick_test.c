@@ -276,7 +276,7 @@ static void *call(void *ctx) {
     warm_thread(caller);
     int64_t end_ms = test_mono_ms() + LAST_MS;
     if (caller->pace.ticks != NEVER) tw_tick(caller->engine);
-    while (test_mono_ms() < end_ms) {
+    while (test_mono_ms() < end_ms || caller->calls < 3) {
         if (caller->pace.ticks == BEFORE) tw_tick(caller->engine);
         for (int i = 0; i < caller->pace.burst; i++) call_once(caller);
         if (caller->pace.ticks == AFTER) tw_tick(caller->engine); /* before it sleeps, which is the wrong moment */
@@ -289,7 +289,7 @@ static void *call(void *ctx) {
  * rate of calls, with threads that tick and threads that do not, in one engine and in several.
  * Method: each pace is that of a thread with an engine of its own, and of a thread of an engine that all share. */
 TEST(no_call_is_late) {
-    struct caller callers[2 * PACES];
+    static struct caller callers[2 * PACES]; /* threads still run if one of them is late */
     pthread_t threads[2 * PACES];
     tw_engine *common = engine_of(TW_HOST_DRIVEN, TW_SHARED_NO);
     tw_family *family = family_of(common, TW_SECOND);
@@ -301,7 +301,6 @@ TEST(no_call_is_late) {
     }
     for (size_t i = 0; i < 2 * PACES; i++) {
         pthread_join(threads[i], NULL);
-        assert_true(callers[i].calls >= 3);
         if (callers[i].late_ms > 1000) fail_msg("pace %zu: late by %lld ms", i / 2, (long long)callers[i].late_ms);
         if (i % 2 == 1) assert_status(tw_close(callers[i].engine, 0), TW_OK);
     }
