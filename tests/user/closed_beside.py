@@ -47,14 +47,14 @@ def earlier_tree():
     """The earlier version, built; None: it cannot be had here."""
     if os.environ.get("TW_EARLIER"):
         return pathlib.Path(os.environ["TW_EARLIER"])
-    tree = folder / "earlier"
+    tree = folder / "source"
     tree.mkdir()
     archive = subprocess.run(["git", "-C", str(root), "archive", EARLIER], capture_output=True)
     if archive.returncode != 0:
         return None
     subprocess.run(["tar", "-x", "-C", str(tree)], input=archive.stdout, check=True)
     for command in (["meson", "setup", tree / "build", tree, "-Dtests=disabled", "-Dredis=enabled"],
-                    ["ninja", "-C", tree / "build", "libtallywheel.so.0"]):
+                    ["meson", "compile", "-C", tree / "build", "tallywheel:shared_library"]):
         made = run(*command)
         if made.returncode != 0:
             tap.comment(made.stdout[-2000:] + made.stderr[-2000:])
