@@ -245,7 +245,10 @@ void twi_operation_give_up(struct twi_operation *operation) {
 
 void twi_result_read(struct twi_result *result, const struct twi_answer *answer) {
     twi_check(answer->value_count <= TWI_SCRIPT_VALUES_MAX);
-    *result = (struct twi_result){.outcome = answer->outcome, .is_crowd = answer->is_crowd, .is_kept = answer->is_kept};
+    *result = (struct twi_result){.outcome = answer->outcome,
+                                  .is_crowd = answer->is_crowd,
+                                  .is_kept = answer->is_kept,
+                                  .is_copied = answer->is_copied};
     if (answer->outcome != TWI_REQUEST_DONE) return;
     result->count = (uint32_t)answer->value_count;
     for (uint32_t i = 0; i < answer->value_count; i++) {

@@ -35,7 +35,7 @@ struct twi_operations {
 /* The result of a request, apart from its long text. */
 struct twi_result {
     enum twi_request_outcome outcome;
-    bool is_crowd, is_kept;                 /* as in struct twi_answer */
+    bool is_crowd, is_kept, is_copied;      /* as in struct twi_answer */
     uint32_t count;                         /* values */
     uint32_t are_numbers;                   /* bit i is set if value i is a number */
     char word[16];                          /* the first value */

@@ -87,8 +87,9 @@ struct twi_script_value {
  * it copies the struct. Only TWI_REQUEST_DONE has values and a long text. */
 struct twi_answer {
     enum twi_request_outcome outcome;
-    bool is_crowd; /* UNKNOWN: Redis answers others, so this is no outage either */
-    bool is_kept;  /* DONE: what it charged can still be taken back. ask_end() follows, exactly once */
+    bool is_crowd;  /* UNKNOWN: Redis answers others, so this is no outage either */
+    bool is_kept;   /* DONE: what it charged can still be taken back. ask_end() follows, exactly once */
+    bool is_copied; /* DONE: it was repeated, and an earlier copy may still come to Redis */
     struct twi_script_value values[TWI_SCRIPT_VALUES_MAX]; /* the values, without the number of the call */
     size_t value_count;
     char *long_text; /* not terminated; NULL means that there is none. answered() may keep the text. Then it sets

@@ -26,6 +26,8 @@ bool twi_port_hold_due(tw_engine *engine, struct twi_hold_member *part);
  * twi_port_holds_answered() reports that the oldest message in flight was answered, or was lost. */
 void twi_port_holds_sent(tw_engine *engine);
 void twi_port_holds_answered(tw_engine *engine);
+/* A message in flight was lost, so a copy may still come to Redis. twi_port_holds_answered() follows. */
+void twi_port_holds_unsure(tw_engine *engine);
 /* Returns a key with a reservation that has expired (reserve.lua, sweep). For each of these keys,
  * twi_port_sweep_answered() reports in how many ms its next reservation expires. -1 means none. Any thread. */
 struct twi_sweep {

@@ -71,7 +71,7 @@ static tw_status hold_without(tw_family *family, tw_key key, int64_t limit, enum
     uint32_t policy = twi_redis_call_policy(family, key, outcome);
     int64_t held = twi_hold_book_count(family, key);
     bool admitted = admits_without(family, policy, limit, held);
-    if (admitted && !twi_hold_book_enter(family, key, member, false)) return refuse_full();
+    if (admitted && !twi_hold_book_enter(family, key, member, false, (struct twi_hold_said){0})) return refuse_full();
     fill_verdict(family, verdict, limit, held + admitted, TW_BY_OUTAGE, admitted);
     bool is_known = limit < 1 || (held >= limit && policy != TW_OUTAGE_FAIL_CLOSED);
     if (!admitted && !is_known) twi_verdict_deny_unknown(verdict, family->engine, twi_redis_call_cause(outcome));
@@ -91,8 +91,9 @@ static_assert(sizeof(struct taking) <= TWI_OPERATION_BYTES, "operation.h");
 struct giving {
     struct twi_operation operation;
     tw_key key;
-    uint64_t statement;
+    struct twi_hold_said said;
     bool is_alone; /* nobody hears of it, so it waits for a lane */
+    bool has_waited;
     char member[TWI_HOLD_MEMBER_MAX];
 };
 static_assert(sizeof(struct giving) <= TWI_OPERATION_BYTES, "operation.h");
@@ -100,7 +101,8 @@ static_assert(sizeof(struct giving) <= TWI_OPERATION_BYTES, "operation.h");
 static bool ask_give(struct twi_operation *operation) {
     const struct giving *giving = (const struct giving *)operation;
     struct twi_redis_call redis_call;
-    request_about(operation->family, giving->key, "release", 0, giving->member, &redis_call);
+    const char *what = twi_hold_book_may_come(operation->engine, &giving->said) ? "end" : "release";
+    request_about(operation->family, giving->key, what, 0, giving->member, &redis_call);
     redis_call.request.repeats = true;
     return twi_redis_call_send(&redis_call, operation);
 }
@@ -114,7 +116,8 @@ static bool is_begun(const struct giving *giving) {
 static tw_status conclude_give(const struct giving *giving) {
     tw_engine *engine = giving->operation.engine;
     bool stays = !is_begun(giving) && !twi_load_acquire(&engine->life.stopped); /* or it ends with the engine */
-    if (!stays || !twi_hold_book_enter(giving->operation.family, giving->key, giving->member, false)) return TW_OK;
+    if (!stays || !twi_hold_book_enter(giving->operation.family, giving->key, giving->member, false, giving->said))
+        return TW_OK;
     return twi_redis_call_refuse(engine, giving->operation.result.outcome);
 }
 
@@ -136,8 +139,8 @@ static struct giving *make_give(tw_family *family, tw_key key, tw_request *call,
     if (giving == NULL) return NULL;
     giving->operation.deadline_ms = twi_redis_call_deadline_ms(family->engine, call != NULL ? call->timeout_ms : 0);
     giving->key = key;
-    giving->statement = 0;
-    giving->is_alone = false;
+    giving->said = (struct twi_hold_said){0};
+    giving->is_alone = giving->has_waited = false;
     return giving;
 }
 
@@ -146,17 +149,18 @@ static enum twi_look look_at_statement(struct twi_operation *operation) {
     tw_engine *engine = operation->engine;
     struct giving *giving = (struct giving *)operation;
     int64_t now_ms = twi_clock_mono_ms(&engine->clock);
-    bool is_over = twi_hold_book_is_answered(engine, giving->statement) || now_ms >= operation->deadline_ms;
+    bool is_over =
+        giving->has_waited || twi_hold_book_is_answered(engine, &giving->said) || now_ms >= operation->deadline_ms;
     operation->wait.look_ms = now_ms + TWI_TICK_MS;
     if (!is_over) return TWI_LOOK_WAITS;
     operation->deadline_ms = twi_redis_call_deadline_ms(engine, 0);
+    giving->has_waited = true;
     bool is_alone = giving->is_alone, is_asked = ask_give(operation); /* then it may be gone */
     if (is_asked && is_alone) twi_port_count(engine, ask_unsettled, -1);
     if (is_asked) return TWI_LOOK_ASKED;
     if (!is_alone) return TWI_LOOK_OVER;
     bool waits = operation->result.outcome == TWI_REQUEST_BUSY && !twi_load_acquire(&engine->life.stopped);
     operation->wait = (struct twi_wait){.look = look_at_statement, .look_ms = now_ms + ROOM_MS};
-    giving->statement = 0;
     if (!waits) twi_port_count(engine, ask_unsettled, -1);
     if (!waits) twi_port_count(engine, asks_forgotten, 1);
     return waits ? TWI_LOOK_WAITS : TWI_LOOK_OVER;
@@ -173,18 +177,18 @@ static void send_alone(struct giving *giving) {
     twi_check(giving->operation.call == NULL && giving->member[0] != '\0');
     giving->is_alone = true;
     tw_engine *engine = giving->operation.engine;
-    if (twi_hold_book_is_answered(engine, giving->statement) && ask_give(&giving->operation)) return;
+    if (twi_hold_book_is_answered(engine, &giving->said) && ask_give(&giving->operation)) return;
     twi_port_count(engine, ask_unsettled, 1); /* until it has a lane */
     await_in_turns(giving);
 }
 
 /* Releases a hold that is in no book. */
-static void let_go(tw_family *family, tw_key key, const char *member, uint64_t statement) {
+static void let_go(tw_family *family, tw_key key, const char *member, struct twi_hold_said said) {
     tw_status status;
     struct giving *giving = make_give(family, key, NULL, &status);
     if (giving == NULL) return;
     memcpy(giving->member, member, sizeof giving->member);
-    giving->statement = statement;
+    giving->said = said;
     if (twi_operation_keep(&giving->operation, key, &giving->key))
         send_alone(giving);
     else
@@ -193,7 +197,7 @@ static void let_go(tw_family *family, tw_key key, const char *member, uint64_t s
 
 static void undo_give(struct twi_operation *operation) {
     const struct giving *giving = (const struct giving *)operation;
-    if (!is_begun(giving)) let_go(operation->family, giving->key, giving->member, giving->statement);
+    if (!is_begun(giving)) let_go(operation->family, giving->key, giving->member, giving->said);
 }
 
 static bool ask_take(struct twi_operation *operation) {
@@ -233,8 +237,9 @@ static tw_status read_result(const struct taking *taking, tw_verdict *verdict) {
     bool admitted = twi_result_is(result, "OK");
     twi_redis_call_answered(family);
     if (!admitted && !twi_result_is(result, "DENIED")) return twi_redis_call_refuse(engine, result->outcome);
-    if (admitted && !twi_hold_book_enter(family, taking->key, taking->member, true)) {
-        let_go(family, taking->key, taking->member, 0);
+    const struct twi_hold_said said = {.is_copied = result->is_copied};
+    if (admitted && !twi_hold_book_enter(family, taking->key, taking->member, true, said)) {
+        let_go(family, taking->key, taking->member, said);
         return refuse_full();
     }
     fill_verdict(family, verdict, taking->limit, twi_result_number(result, 1), TW_BY_REDIS, admitted);
@@ -290,14 +295,14 @@ tw_status twi_hold_redis_start(tw_request *call, tw_family *family, tw_key key, 
 
 /* ---- giving ---- */
 
-/* A statement that contains this hold may be on its way. The release must wait until that statement is answered. This
- * takes one round trip, and it is rare, because a hold is sent again only once in a third of its life. tw_stop() ends
- * the wait. */
-static void await_statement(tw_engine *engine, uint64_t statement) {
+/* A statement that contains this hold may be on its way. The release waits until that statement is answered, so that it
+ * needs no mark. This takes one round trip, and it is rare, because a hold is sent again only once in a third of its
+ * life. tw_stop() ends the wait. */
+static void await_statement(tw_engine *engine, const struct twi_hold_said *said) {
     int64_t until_ms = twi_clock_mono_ms(&engine->clock) + twi_port_timeout_ms(engine);
     for (;;) {
         uint32_t seen = twi_event_count_value(&engine->turn.ended);
-        if (twi_hold_book_is_answered(engine, statement) || twi_clock_mono_ms(&engine->clock) >= until_ms) return;
+        if (twi_hold_book_is_answered(engine, said) || twi_clock_mono_ms(&engine->clock) >= until_ms) return;
         if (twi_load_acquire(&engine->life.stopped)) return;
         twi_event_count_wait(&engine->turn.ended, seen, TWI_TICK_MS);
     }
@@ -308,8 +313,8 @@ tw_status twi_hold_redis_give(tw_family *family, tw_key key) {
     tw_status status = twi_redis_call_may(family->engine);
     struct giving *giving = status == TW_OK ? make_give(family, key, NULL, &status) : NULL;
     if (giving == NULL) return status;
-    if (twi_hold_book_leave(family, key, giving->member, &giving->statement)) {
-        await_statement(family->engine, giving->statement);
+    if (twi_hold_book_leave(family, key, giving->member, &giving->said)) {
+        await_statement(family->engine, &giving->said);
         giving->operation.deadline_ms = twi_redis_call_deadline_ms(family->engine, 0);
         twi_call_run(&giving->operation);
         status = conclude_give(giving);
@@ -328,7 +333,7 @@ tw_status twi_hold_redis_give_async(tw_request *call, tw_family *family, tw_key 
     struct twi_operation *operation = &giving->operation;
     if (!twi_operation_keep(operation, key, &giving->key))
         status = twi_refuse(TW_ERR_MEMORY, NULL);
-    else if (!twi_hold_book_leave(family, key, giving->member, &giving->statement))
+    else if (!twi_hold_book_leave(family, key, giving->member, &giving->said))
         status = twi_refuse_for(TWI_WHY_HOLD);
     if (status != TW_OK && call != NULL) return twi_call_end_now(operation, call, status);
     if (status != TW_OK) {
@@ -337,7 +342,7 @@ tw_status twi_hold_redis_give_async(tw_request *call, tw_family *family, tw_key 
     }
     if (call == NULL)
         send_alone(giving);
-    else if (twi_hold_book_is_answered(family->engine, giving->statement))
+    else if (twi_hold_book_is_answered(family->engine, &giving->said))
         return twi_call_start(operation, call);
     else
         await_in_turns(giving);

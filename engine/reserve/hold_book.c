@@ -11,16 +11,17 @@
 #include <string.h>
 
 #define FORGET_TURN 4096u  /* entries of a closed family that a turn forgets */
+#define LATE_MS 660000     /* no copy of a statement comes later; hold.lua, MARK_MS */
 #define PASS_OVER_MAX 256u /* entries of closed families that one look for a due one forgets */
 
 struct entry {
     tw_family *family;
     uint32_t elder, younger; /* the list of its family */
     uint32_t lives;          /* the number of the engine's lives when its member was named (rename) */
-    uint64_t statement;      /* the last statement that contained it; 0 means none */
-    int64_t sent_ms;         /* monotonic time when it was sent last; INT64_MIN means never */
-    uint32_t older, newer;   /* the list of all entries */
-    uint32_t next;           /* the chain of its hash */
+    struct twi_hold_said said;
+    int64_t sent_ms;       /* monotonic time when it was sent last; INT64_MIN means never */
+    uint32_t older, newer; /* the list of all entries */
+    uint32_t next;         /* the chain of its hash */
     uint32_t lines;
     uint64_t hash;
     char member[TWI_HOLD_MEMBER_MAX];
@@ -108,7 +109,7 @@ static void renew_name(tw_engine *engine, struct entry *entry) {
     if (entry->lives == book->lives) return;
     (void)snprintf(entry->member, sizeof entry->member, "%s:%" PRIu64, engine->in_redis.id, ++book->number);
     entry->lives = book->lives;
-    entry->statement = 0;
+    entry->said = (struct twi_hold_said){0};
 }
 
 static bool is_closed(const struct entry *entry) {
@@ -139,7 +140,7 @@ void twi_hold_book_name(tw_engine *engine, char member[TWI_HOLD_MEMBER_MAX]) {
     twi_unlock(&book->lock);
 }
 
-bool twi_hold_book_enter(tw_family *family, tw_key key, const char *member, bool is_known) {
+bool twi_hold_book_enter(tw_family *family, tw_key key, const char *member, bool is_known, struct twi_hold_said said) {
     twi_check(family->kind.synced);
     twi_check(key.size - 1 < TW_KEY_SIZE_MAX);
     twi_check(strlen(member) < TWI_HOLD_MEMBER_MAX);
@@ -157,6 +158,7 @@ bool twi_hold_book_enter(tw_family *family, tw_key key, const char *member, bool
         entry->key_size = (uint16_t)key.size;
         entry->sent_ms = is_known ? twi_clock_mono_ms(&engine->clock) : INT64_MIN;
         entry->lives = engine->here->holds->lives;
+        entry->said = said;
         (void)snprintf(entry->member, sizeof entry->member, "%s", member);
         memcpy(entry->key, key.data, key.size);
         twi_chain_enter(engine, &book->chains, &kind, line, 0);
@@ -171,7 +173,7 @@ bool twi_hold_book_enter(tw_family *family, tw_key key, const char *member, bool
     return line != 0;
 }
 
-bool twi_hold_book_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEMBER_MAX], uint64_t *statement) {
+bool twi_hold_book_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEMBER_MAX], struct twi_hold_said *said) {
     twi_check(family->kind.synced);
     tw_engine *engine = family->engine;
     twi_lock(&engine->here->holds->lock);
@@ -181,19 +183,32 @@ bool twi_hold_book_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEM
     if (at != 0) {
         renew_name(engine, entry_at(&engine->arena, at));
         memcpy(member, entry_at(&engine->arena, at)->member, TWI_HOLD_MEMBER_MAX);
-        *statement = entry_at(&engine->arena, at)->statement;
+        *said = entry_at(&engine->arena, at)->said;
         free_entry(engine, entry_at(&engine->arena, at));
     }
     twi_unlock(&engine->here->holds->lock);
     return at != 0;
 }
 
-bool twi_hold_book_is_answered(tw_engine *engine, uint64_t statement) {
+bool twi_hold_book_is_answered(tw_engine *engine, const struct twi_hold_said *said) {
+    twi_check(said->first <= said->last);
     twi_lock(&engine->here->holds->lock);
-    twi_check(statement <= engine->here->holds->sent + 1);
-    bool answered = engine->here->holds->answered >= statement;
+    twi_check(said->last <= engine->here->holds->sent + 1);
+    bool answered = engine->here->holds->answered >= said->last;
     twi_unlock(&engine->here->holds->lock);
     return answered;
+}
+
+bool twi_hold_book_may_come(tw_engine *engine, const struct twi_hold_said *said) {
+    if (said->is_copied) return true;
+    if (said->first == 0) return false;
+    int64_t now_ms = twi_clock_mono_ms(&engine->clock);
+    twi_lock(&engine->here->holds->lock);
+    const struct twi_hold_book *book = engine->here->holds;
+    bool was_lost = said->first <= book->unsure && now_ms - book->unsure_ms < LATE_MS;
+    bool may_come = was_lost || book->answered < said->last;
+    twi_unlock(&engine->here->holds->lock);
+    return may_come;
 }
 
 int64_t twi_hold_book_count(tw_family *family, tw_key key) {
@@ -241,7 +256,8 @@ bool twi_port_hold_due(tw_engine *engine, struct twi_hold_member *out) {
         renew_name(engine, entry);
         unlink_list(engine, entry);
         entry->sent_ms = now_ms;
-        entry->statement = book->sent + 1;
+        entry->said.last = book->sent + 1;
+        if (entry->said.first == 0) entry->said.first = entry->said.last;
         link_last(engine, entry);
         (void)snprintf(out->member, sizeof out->member, "%s", entry->member);
         out->name_size = twi_hold_book_set(entry->family, tw_bytes(entry->key, entry->key_size), out->name);
@@ -253,6 +269,14 @@ bool twi_port_hold_due(tw_engine *engine, struct twi_hold_member *out) {
 void twi_port_holds_sent(tw_engine *engine) {
     twi_lock(&engine->here->holds->lock);
     engine->here->holds->sent++;
+    twi_unlock(&engine->here->holds->lock);
+}
+
+void twi_port_holds_unsure(tw_engine *engine) {
+    int64_t now_ms = twi_clock_mono_ms(&engine->clock);
+    twi_lock(&engine->here->holds->lock);
+    engine->here->holds->unsure = engine->here->holds->sent; /* of several in flight, it may be any */
+    engine->here->holds->unsure_ms = now_ms;
     twi_unlock(&engine->here->holds->lock);
 }
 

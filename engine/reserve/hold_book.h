@@ -30,6 +30,14 @@ struct twi_hold_book {
     uint64_t entries;
     int64_t resend_from_ms;  /* monotonic time; entries sent before it must be sent again */
     uint64_t sent, answered; /* number of statements that were sent, and that were acknowledged or lost */
+    uint64_t unsure;         /* of this statement, or an earlier one, a copy may still come to Redis; 0 means none */
+    int64_t unsure_ms;       /* monotonic time when that was noted last */
+};
+
+/* What may bring a hold back when it is released. */
+struct twi_hold_said {
+    uint64_t first, last; /* statements that contained it; 0 means none */
+    bool is_copied;       /* its request was repeated, and a copy may still come */
 };
 
 /* With an empty arena: when the engine is opened, and in a forked child. */
@@ -38,12 +46,13 @@ void twi_hold_book_end(tw_engine *engine);
 /* Writes a new member name. */
 void twi_hold_book_name(tw_engine *engine, char member[TWI_HOLD_MEMBER_MAX]);
 /* Enters an admitted hold. `is_known` means that Redis has it. Returns false if there is no memory. */
-bool twi_hold_book_enter(tw_family *family, tw_key key, const char *member, bool is_known);
-/* Takes the newest hold of the key out. Returns false if there is none. *statement becomes the last statement that
- * contained it. This statement must be answered before the hold is released in Redis, or it would bring the hold
- * back. */
-bool twi_hold_book_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEMBER_MAX], uint64_t *statement);
-bool twi_hold_book_is_answered(tw_engine *engine, uint64_t statement);
+bool twi_hold_book_enter(tw_family *family, tw_key key, const char *member, bool is_known, struct twi_hold_said said);
+/* Takes the newest hold of the key out. Returns false if there is none. What *said names would bring the hold back if
+ * it came to Redis after the release. So the release waits until the last statement is answered or lost. While a copy
+ * may still come, the release must leave a mark (hold.lua, end). */
+bool twi_hold_book_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEMBER_MAX], struct twi_hold_said *said);
+bool twi_hold_book_is_answered(tw_engine *engine, const struct twi_hold_said *said);
+bool twi_hold_book_may_come(tw_engine *engine, const struct twi_hold_said *said);
 int64_t twi_hold_book_count(tw_family *family, tw_key key);
 /* Writes the name of a key's set in Redis. `out` has room for TWI_OWN_NAME_MAX bytes. */
 size_t twi_hold_book_set(const tw_family *family, tw_key key, char *out);

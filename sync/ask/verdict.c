@@ -38,7 +38,7 @@ static void tell(struct twi_dispatcher *dispatcher, const struct twi_lane_caller
     }
     free(answer->long_text);
     answer->long_text = NULL;
-    answer->is_crowd = answer->is_kept = false;
+    answer->is_crowd = answer->is_kept = answer->is_copied = false;
 }
 
 /* The lane is in no list. */
@@ -301,6 +301,7 @@ static void hear_answer(struct twi_dispatcher *dispatcher, struct twi_lane *lane
         return;
     }
     bool is_owed = caller.answered == NULL && lane->tries.numbered && !twi_call_charged_nothing(answer);
+    answer->is_copied = lane->tries.perhaps;
     if (is_owed)
         take_back(dispatcher, lane, now_ms);
     else if ((answer->is_kept = lane->tries.keeps && caller.answered != NULL && !twi_call_charged_nothing(answer)))

@@ -251,6 +251,7 @@ static bool presence_answered(struct twi_sync *sync, struct twi_connection *conn
     bool well = true;
     *slot = (struct twi_statement){.is_under_way = false};
     sync->senders.presence.count--;
+    if (acked.what == TWI_STATEMENT_HOLDS && count == 0) twi_port_holds_unsure(sync->engine);
     if (acked.what == TWI_STATEMENT_HOLDS) holds_answered(sync, acked.serial);
     if (outcome == TWI_MESSAGE_ANSWERED)
         well = presence_take_answer(sync, &acked, nodes, count, now_ms);

@@ -2,17 +2,18 @@
 -- sync/message/presence.c.
 --
 -- KEYS     the calls in flight (sorted sets): "instance:number" -> ms of TIME at which it counts as dead; below 0: a mark.
---          This call was cancelled, or denied when it was repeated, at that ms, and is denied if it comes again within
---          eleven minutes. One key; of state any number
--- ARGV     1 to 3 as in sync/ask/call_text.h; 4 what: hold, release, state; 5 lifetime in ms; 6 limit (of hold); 7.. a
---          member for each of KEYS
+--          This call was cancelled, denied when it was repeated, or released (end) at that ms. A copy of it that comes
+--          within eleven minutes does nothing. One key; of state any number
+-- ARGV     1 to 3 as in sync/ask/call_text.h; 4 what: hold, release, end, state; 5 lifetime in ms; 6 limit (of hold);
+--          7.. a member for each of KEYS
 -- Replies  {ARGV[2], status, how many are in flight under the last of KEYS}
 --          hold      OK      in flight, or was already under this name: repeating it changes nothing;  DENIED
 --                    MORE    nothing was decided, but all members were dead: send it again
 --          release   OK      not in flight (any more); the number includes dead members that are not removed yet
---          cancel of hold (ARGV[3] is "0"): OK: not in flight, and never will be
---          state     OK      all are in flight, also those that counted as dead; or the error of a key that is no
---                            sorted set, once those of all other keys are in flight
+--          end, and cancel of hold (ARGV[3] is "0")
+--                    OK      not in flight, and never will be
+--          state     OK      all without a mark are in flight, also those that counted as dead; or the error of a key
+--                            that is no sorted set, once those of all other keys are in flight
 --
 -- Always true: every member expires unless its engine re-sends it; the set expires with the last of them. No member
 -- lives longer than one lifetime from now: one that would was written while Redis's clock was ahead. Every path
@@ -42,12 +43,17 @@ local function clear_dead(holds)         -- returns how many were removed
   return call('ZREMRANGEBYSCORE', holds, 0, now)
 end
 
--- It is not in flight any more, and a request to hold that comes from now on is denied.
+-- It is not in flight any more, and what comes from now on about it changes nothing.
 local function mark(holds, member)
   call('ZREM', holds, '')                -- Redis refuses no later write of this script for want of memory
   call('ZADD', holds, -now, member)
   call('PEXPIRE', holds, MARK_MS)
   redis.pcall('ZREMRANGEBYSCORE', holds, '(' .. MARK_MS - now, '(0')
+end
+
+local function is_marked(holds, member)
+  local score = call('ZSCORE', holds, member)
+  return type(score) == 'string' and tonumber(score) < 0
 end
 
 local function size(holds)               -- without marks
@@ -74,6 +80,7 @@ end
 
 local function release(holds, member)
   local count = size(holds)
+  if is_marked(holds, member) then member = '' end -- the mark stays
   return 'OK', count - call('ZREM', holds, member)
 end
 
@@ -81,7 +88,7 @@ local function state()
   local failed
   call = redis.pcall                     -- a key of another type keeps no other from being restated
   for i = 1, #KEYS do
-    local said = enter(KEYS[i], ARGV[6 + i])
+    local said = not is_marked(KEYS[i], ARGV[6 + i]) and enter(KEYS[i], ARGV[6 + i])
     if type(said) == 'table' and said.err then failed = {err = said.err .. ' ' .. KEYS[i]} end
     set_back(KEYS[i])
   end
@@ -91,7 +98,7 @@ local function state()
 end
 
 local status, count
-if what == 'hold' and ARGV[3] == '0' then
+if what == 'end' or what == 'hold' and ARGV[3] == '0' then
   mark(KEYS[1], ARGV[7])
   status, count = 'OK', size(KEYS[1])
 elseif what == 'hold' then

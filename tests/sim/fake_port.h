@@ -639,6 +639,9 @@ void twi_port_holds_sent(tw_engine *engine) {
 void twi_port_holds_answered(tw_engine *engine) {
 }
 
+void twi_port_holds_unsure(tw_engine *engine) {
+}
+
 bool twi_port_sweep_due(tw_engine *engine, struct twi_sweep *sweep) {
     (void)engine, (void)sweep;
     return false;

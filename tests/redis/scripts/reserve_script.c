@@ -207,10 +207,11 @@ static const char *run_hold(const char *what, int64_t limit, const char *member)
                                           "15000", text_of(limit), member, NULL));
 }
 
-/* Goal: thousands of holds, releases, deaths and statements agree with a set; never more than the limit is admitted. */
+/* Goal: thousands of holds, releases, ends, deaths and statements agree with a set; never more than the limit is
+ * admitted. What has ended neither a request nor a statement brings back. */
 TEST(holds_agree_with_a_slow_set) {
     enum { MEMBERS = 40 };
-    bool in[MEMBERS] = {false};
+    bool in[MEMBERS] = {false}, has_ended[MEMBERS] = {false};
     struct test_prng prng;
     redis_server_ask(&server, "FLUSHALL", NULL);
     test_prng_seed(&prng, test_seed() ^ 1);
@@ -220,10 +221,14 @@ TEST(holds_agree_with_a_slow_set) {
         int64_t limit = test_prng_between(&prng, 0, 20), inside = 0;
         snprintf(member, sizeof member, "node%d:%d", which % 3, which);
         for (int i = 0; i < MEMBERS; i++) inside += in[i];
-        uint64_t what = test_prng_below(&prng, 5);
+        uint64_t what = test_prng_below(&prng, 6);
         const char *reply;
+        if (test_prng_chance(&prng, 1, 20) && has_ended[which]) { /* the time of its mark is over */
+            redis_server_ask(&server, "ZREM", "tw:hold:jobs:a", member, NULL);
+            has_ended[which] = false;
+        }
         if (what < 2) {
-            bool may = in[which] || inside < limit;
+            bool may = !has_ended[which] && (in[which] || inside < limit);
             reply = run_hold("hold", limit, member);
             assert_string_equal(first_of(reply), may ? "OK" : "DENIED");
             inside += may && !in[which];
@@ -234,8 +239,13 @@ TEST(holds_agree_with_a_slow_set) {
             in[which] = false;
         } else if (what == 3) {
             reply = run_hold("state", 0, member);
-            inside += !in[which];
-            in[which] = true;
+            inside += !in[which] && !has_ended[which];
+            in[which] = !has_ended[which];
+        } else if (what == 4) {
+            reply = run_hold("end", 0, member);
+            inside -= in[which];
+            in[which] = false;
+            has_ended[which] = true;
         } else {
             if (in[which]) redis_server_ask(&server, "ZADD", "tw:hold:jobs:a", "XX", "1", member, NULL); /* it died */
             inside -= in[which];

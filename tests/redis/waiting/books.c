@@ -422,8 +422,6 @@ static void compare(uint64_t seed) {
             bool is_sure = each->is_exact || !ends_with_its_process((enum account)account);
             least += is_sure ? each->has[account] : 0;
             most += each->is_exact ? each->has[account] : each->may_have[account];
-            /* A statement of all slots that is late may bring one back that was released, until its life has ended. */
-            most += account == SLOTS_IN_USE && each->is_exact;
         }
         print_message("# %s: %lld to %lld, Redis has %lld\n", account_names[account], (long long)least, (long long)most,
                       (long long)has);

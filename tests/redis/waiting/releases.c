@@ -77,7 +77,7 @@ static void take_all(struct stage *stage) {
 static bool is_free(void *ctx) {
     struct redis_server *server = ctx;
     return *redis_server_ask(server, "GET", "tw:lock:s:l", NULL) == '\0' && redis_server_get(server, "s:r") == 0 &&
-           atoi(redis_server_ask(server, "ZCARD", "tw:hold:s:h", NULL)) == 0;
+           atoi(redis_server_ask(server, "ZCOUNT", "tw:hold:s:h", "0", "+inf", NULL)) == 0;
 }
 
 static bool is_settled(void *ctx) {
@@ -203,6 +203,55 @@ TEST(releases_without_an_answer_are_bounded) {
     assert_true(test_wait(are_all_free, &stage.server, TEST_PATIENCE_MS));
     assert_status(tw_hold_release(stage.family, tw_str("x")), TW_ERR_RANGE);
     assert_i64_equal(test_stat_of(stage.engine, asks_forgotten), 0);
+    end(&stage, TEST_PATIENCE_MS);
+}
+
+static bool was_held(void *ctx) {
+    return proxy_look(ctx).happened[PROXY_HOLD] == 1;
+}
+
+static bool came_late(void *ctx) {
+    return proxy_look(ctx).late == 1;
+}
+
+static int64_t in_use(struct stage *stage) {
+    return atoll(redis_server_ask(&stage->server, "ZCOUNT", "tw:hold:s:h", "0", "+inf", NULL));
+}
+
+/* Goal: a statement that comes after the release of its slot does not bring that slot back. Method: the network keeps it, and
+ * the connection ends; no new one is had, so no other statement follows. The release goes over another connection. */
+TEST(a_late_statement_brings_no_slot_back) {
+    struct stage stage;
+    struct proxy_order keep = {.fault = PROXY_HOLD, .times = 1};
+    begin(&stage, 0);
+    proxy_only(stage.proxy, "tw:hold:");
+    UNTIL_OK(tw_hold(stage.family, tw_str("h"), 10, NULL));
+    proxy_order(stage.proxy, &keep);
+    proxy_manner(stage.proxy, PROXY_REFUSE);
+    assert_true(test_wait(was_held, stage.proxy, TEST_PATIENCE_MS));
+    assert_status(tw_hold_release(stage.family, tw_str("h")), TW_OK);
+    proxy_manner(stage.proxy, PROXY_OPEN);
+    assert_true(test_wait(came_late, stage.proxy, TEST_PATIENCE_MS));
+    assert_true(test_wait(is_settled, stage.engine, TEST_PATIENCE_MS));
+    assert_i64_equal(in_use(&stage), 0);
+    end(&stage, TEST_PATIENCE_MS);
+}
+
+/* Goal: nor does a copy of its own request, which may come if that was repeated: the release leaves a mark. */
+TEST(a_slot_that_was_asked_twice_is_released_with_a_mark) {
+    struct stage stage;
+    struct proxy_order drop = {.fault = PROXY_DROP_REPLY, .times = 1};
+    begin(&stage, 0);
+    proxy_only(stage.proxy, "tw:hold:");
+    UNTIL_OK(tw_hold(stage.family, tw_str("h"), 10, NULL));
+    assert_status(tw_hold_release(stage.family, tw_str("h")), TW_OK);
+    assert_string_equal(redis_server_ask(&stage.server, "EXISTS", "tw:hold:s:h", NULL), "0"); /* no mark */
+    proxy_order(stage.proxy, &drop);
+    assert_status(tw_hold(stage.family, tw_str("h"), 10, NULL), TW_OK);
+    assert_i64_equal(proxy_look(stage.proxy).happened[PROXY_DROP_REPLY], 1);
+    assert_status(tw_hold_release(stage.family, tw_str("h")), TW_OK);
+    assert_i64_equal(in_use(&stage), 0);
+    assert_string_equal(redis_server_ask(&stage.server, "ZCARD", "tw:hold:s:h", NULL), "1");
     end(&stage, TEST_PATIENCE_MS);
 }
 

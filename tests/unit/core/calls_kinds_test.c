@@ -109,6 +109,51 @@ LATER_TEST(holds_answer_later) {
     assert_status(tw_hold_release_async(NULL, family, tw_str("k")), TW_ERR_RANGE);
 }
 
+/* Holds a slot, and answers the request. */
+static void hold_a_slot(struct told *told, tw_family *family, bool is_copied) {
+    assert_status(tw_hold_async(&told->request, family, tw_str("k"), 3), TW_STARTED);
+    later.sync->requests[0].answer.is_copied = is_copied;
+    later_answer(0, "OK 1");
+    rig_turn(&rig);
+    assert_status(told->request.status, TW_OK);
+}
+
+static void released_by(struct told *told, const char *word) {
+    assert_string_equal(later_arg(0, 0), word);
+    later_answer(0, "OK 0");
+    rig_turn(&rig);
+    assert_status(told->request.status, TW_OK);
+}
+
+/* Goal: if a lost message may bring a slot back, its release leaves a mark: a statement that was lost, or is not
+ * answered in time; a copy of the hold's own request; also a release that found no lane, and is called again. */
+LATER_TEST(a_release_leaves_a_mark_where_a_copy_may_come) {
+    static struct told told;
+    struct twi_hold_member member;
+    tw_family_options options = rig_options("h", TW_WINDOW_FOREVER, 0);
+    tw_family *family = rig_family_of(&rig, &options);
+    prepare(&told, NULL);
+    for (int is_lost = 0; is_lost < 2; is_lost++) {
+        hold_a_slot(&told, family, false);
+        fake_clock_advance_ms(&rig.clock, 6000);
+        assert_true(twi_port_hold_due(rig.engine, &member));
+        twi_port_holds_sent(rig.engine);
+        if (is_lost) twi_port_holds_unsure(rig.engine);
+        if (is_lost) twi_port_holds_answered(rig.engine);
+        assert_status(tw_hold_release_async(&told.request, family, tw_str("k")), TW_STARTED);
+        if (!is_lost) fake_clock_advance_ms(&rig.clock, 6000);
+        rig_turn(&rig);
+        released_by(&told, "end");
+        if (!is_lost) twi_port_holds_answered(rig.engine);
+    }
+    hold_a_slot(&told, family, true);
+    assert_status(tw_hold_release_async(&told.request, family, tw_str("k")), TW_STARTED);
+    released_by(&told, "end");
+    hold_a_slot(&told, family, false);
+    assert_status(tw_hold_release_async(&told.request, family, tw_str("k")), TW_STARTED);
+    released_by(&told, "release");
+}
+
 /* Redis says in which counter the reservation is. */
 static void answer_where(const char *counter) {
     assert_string_equal(later_arg(0, 0), "where");

@@ -25,7 +25,7 @@ static tw_key key_of(uint64_t number, char text[16]) {
 static void enter(tw_family *family, uint64_t key, char member[TWI_HOLD_MEMBER_MAX]) {
     char text[16];
     twi_hold_book_name(rig.engine, member);
-    assert_true(twi_hold_book_enter(family, key_of(key, text), member, true));
+    assert_true(twi_hold_book_enter(family, key_of(key, text), member, true, (struct twi_hold_said){0}));
 }
 
 /* Goal: while the index grows, chain by chain, each hold is found, the newest of its key first, and none is counted
@@ -41,12 +41,12 @@ HAND_TEST(the_newest_hold_of_a_key_is_taken_out) {
     for (int i = 0; i < MANY; i++) {
         uint64_t key = test_prng_below(&prng, KEYS);
         char text[16], member[TWI_HOLD_MEMBER_MAX];
-        uint64_t statement;
+        struct twi_hold_said said;
         bool enters = counts[key] == 0 || (counts[key] < 1000 && test_prng_below(&prng, 10) < 7);
         if (enters) {
             enter(family, key, members[key][counts[key]++]);
         } else {
-            assert_true(twi_hold_book_leave(family, key_of(key, text), member, &statement));
+            assert_true(twi_hold_book_leave(family, key_of(key, text), member, &said));
             assert_string_equal(member, members[key][--counts[key]]);
         }
         was_moving = was_moving || rig.engine->here->holds->chains.old_index != 0;
@@ -92,12 +92,55 @@ HAND_TEST(with_another_id_each_hold_is_named_anew) {
     for (uint64_t i = 0; i < 100; i++) enter(family, i, member);
     twi_hold_book_rename(rig.engine, id);
     rig_pass(&rig, 10);
-    uint64_t statement = 1;
-    assert_true(twi_hold_book_leave(family, key_of(99, text), member, &statement));
+    struct twi_hold_said said = {.first = 1};
+    assert_true(twi_hold_book_leave(family, key_of(99, text), member, &said));
     assert_memory_equal(member, id, 32);
-    assert_true(statement == 0);
+    assert_true(said.first == 0 && said.last == 0 && !said.is_copied);
     struct twi_hold_member due;
     int sent = 0;
     for (; twi_port_hold_due(rig.engine, &due); sent++) assert_memory_equal(due.member, id, 32);
     assert_int_equal(sent, 99);
+}
+
+static void state_all(void) {
+    struct twi_hold_member due;
+    twi_hold_book_resend(rig.engine);
+    fake_clock_advance_ms(&rig.clock, 10);
+    while (twi_port_hold_due(rig.engine, &due)) continue;
+    twi_port_holds_sent(rig.engine);
+}
+
+/* Takes out the newest hold of the key. Returns true if something may bring it back. */
+static bool may_come(tw_family *family, uint64_t key) {
+    struct twi_hold_said said;
+    char member[TWI_HOLD_MEMBER_MAX], text[16];
+    assert_true(twi_hold_book_leave(family, key_of(key, text), member, &said));
+    return twi_hold_book_may_come(rig.engine, &said);
+}
+
+/* Goal: a release knows whether a message that contained its hold, or its own request, may still come to Redis. */
+HAND_TEST(what_may_bring_a_hold_back_is_known) {
+    tw_family *family = family_of("f");
+    char member[TWI_HOLD_MEMBER_MAX], text[16];
+    for (uint64_t i = 0; i < 5; i++) enter(family, i, member);
+    assert_false(may_come(family, 0)); /* no message had it */
+    state_all();
+    assert_true(may_come(family, 1)); /* a message is under way */
+    twi_port_holds_answered(rig.engine);
+    assert_false(may_come(family, 2));
+    state_all();
+    state_all();
+    twi_port_holds_unsure(rig.engine); /* the later one is lost first */
+    twi_port_holds_answered(rig.engine);
+    twi_port_holds_answered(rig.engine);
+    enter(family, 5, member);
+    state_all();
+    twi_port_holds_answered(rig.engine);
+    assert_true(may_come(family, 3));
+    assert_false(may_come(family, 5)); /* only a later message had it */
+    fake_clock_advance_ms(&rig.clock, 660000);
+    assert_false(may_come(family, 4));
+    twi_hold_book_name(rig.engine, member);
+    assert_true(twi_hold_book_enter(family, key_of(6, text), member, true, (struct twi_hold_said){.is_copied = true}));
+    assert_true(may_come(family, 6));
 }
