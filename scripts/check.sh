@@ -1,5 +1,6 @@
 #!/bin/sh
-# check.sh [STEP...] -- what ./dev check runs: one line per step, its log in build/check/STEP.log.
+# check.sh [STEP...] -- what ./dev check runs: one line per step, with its seconds and those of processors, its log in
+# build/check/STEP.log.
 # check.sh list [STEP...] names all steps, if these are among them. N and SEED may be behind the step mutants_random.
 # Always true: each step counts as one passed or failed; a step leaves nothing behind but its build folder; a failed step
 # shows the end of its log, and the others still run.
@@ -87,25 +88,34 @@ why() {
     tail -n 25 "$1"
 }
 
+processor_seconds() { # of all that this shell has waited for; no $(...): that would be another shell
+    times >"$out/times.$$"
+    processors=$(sed -n '2s/[ms]/ /gp' "$out/times.$$" | awk '{ printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }')
+    rm -f "$out/times.$$"
+}
+
 step() { # NAME SENTENCE: runs step_NAME
     name=$1
     if [ -n "$wanted" ]; then
         case " $wanted " in *" $name "*) ;; *) return ;; esac
     fi
-    begin=$(date +%s)
+    processor_seconds
+    begin=$(date +%s) before=$processors
     ("step_$name") >"$out/$name.log" 2>&1 </dev/null
     status=$?
     seconds=$(($(date +%s) - begin))
+    processor_seconds
+    took=$(printf '%4d s %4d cpu' "$seconds" $((processors - before)))
     if [ $status -eq 0 ]; then
         passed=$((passed + 1))
-        printf 'ok    %-10s %4d s  %s\n' "$name" "$seconds" "$2"
+        printf 'ok    %-10s %s  %s\n' "$name" "$took" "$2"
         left_out "$out/$name.log"
     elif [ $status -eq 77 ]; then
         skipped=$((skipped + 1))
-        printf 'skip  %-10s %4d s  %s: %s\n' "$name" "$seconds" "$2" "$(tail -n 1 "$out/$name.log")"
+        printf 'skip  %-10s %s  %s: %s\n' "$name" "$took" "$2" "$(tail -n 1 "$out/$name.log")"
     else
         failed=$((failed + 1))
-        printf 'FAIL  %-10s %4d s  %s (build/check/%s.log)\n' "$name" "$seconds" "$2" "$name"
+        printf 'FAIL  %-10s %s  %s (build/check/%s.log)\n' "$name" "$took" "$2" "$name"
         why "$out/$name.log" | sed 's/^/      | /'
     fi
 }
@@ -275,7 +285,7 @@ endian = 'little'
 END
     name=$1
     shift
-    CC_LD='' configure "$name" --cross-file "$out/arm64.ini" -Doptimization=2 -Ddebug=false --werror -Dtests=enabled -Dtools=false "$@"
+    CC_LD='' configure "$name" --cross-file "$out/arm64.ini" -Doptimization="${level:-2}" -Ddebug=false --werror -Dtests=enabled -Dtools=false "$@"
 }
 
 # What depends on the processor and on the compiler: vectors, atomics, pages. In suite unit; `conserve` of suite stress, too.
@@ -286,8 +296,9 @@ run_machine_tests() { # NAME ARGS...
         TW_SCALE=20 run_tests "$@" $machine_tests conserve
 }
 
-# Hash and table have code of their own there.
+# Hash and table have code of their own there; its vectors are written by hand, and the same at each level.
 step_arm64() {
+    level=1
     arm64 arm64 -Dredis=disabled -Dtls=disabled && run_machine_tests arm64 -t 10
 }
 
@@ -424,10 +435,21 @@ step_tsan() {
         run_tests tsan --suite unit --suite stress --suite redis --no-suite calculating --no-suite one-thread -t 4 --num-processes "$waiting_jobs" --wrapper "$(plain_addresses)"
 }
 
+# Programs that are slow there, because they calculate, run under AddressSanitizer with all checks; here `valgrind_full` plays them.
 step_valgrind() {
+    under_valgrind 5 --no-suite slow
+}
+
+step_valgrind_full() {
+    under_valgrind 25
+}
+
+under_valgrind() { # SCALE ARGS...
     need_gcc || return
+    scale=$1
+    shift
     ninja_tests $gcc unit user &&
-        TW_SCALE=25 run_tests $gcc --suite unit --no-suite calculating -t 10 \
+        TW_SCALE=$scale run_tests $gcc --suite unit --no-suite calculating "$@" -t 10 \
             --wrapper 'valgrind --quiet --leak-check=full --errors-for-leak-kinds=definite,indirect,possible --error-exitcode=9 --trace-children=no' &&
         valgrind --leak-check=full --show-leak-kinds=all --errors-for-leak-kinds=all --error-exitcode=9 \
             "$out/$gcc/tests/user/user_program"
@@ -457,7 +479,7 @@ step_long() {
         echo "there are no long tests"
         return 77
     fi
-    run_tests $main --suite long --num-processes "$waiting_jobs"
+    run_tests $main --suite long --no-suite soak --num-processes "$waiting_jobs"
 }
 
 # The tests of redis/ with each server that scripts/servers.sh can have: it is the first redis-server of their PATH.
@@ -476,8 +498,13 @@ step_servers() {
     return $status
 }
 
-# A test of the tests: mistakes of tests/sim/mutants, in sync/ and in the script, must be caught by the simulator.
+# A test of the tests: mistakes of tests/sim/mutants, in sync/ and in the script, must be caught by the simulator. One of four,
+# others with the next round of seeds.
 step_mutants() {
+    TW_MUTANT_PART=4 python3 scripts/mutants.py "$out/mutants"
+}
+
+step_mutants_full() {
     python3 scripts/mutants.py "$out/mutants"
 }
 
@@ -500,7 +527,7 @@ step_mutants_random() {
 # ---- main -----------------------------------------------------------------------------------------------------------
 
 all='format scripts layers gcc symbols install clang tidy noredis arm64 models asan tsan valgrind fuzz mutants once long'
-by_name='tidy_deep servers arm64_full musl compilers release coverage mutants_random' # minutes, or apt's network: these run only if they are named
+by_name='tidy_deep valgrind_full mutants_full servers arm64_full musl compilers release coverage mutants_random' # minutes, or apt's network: these run only if they are named
 beside='tidy arm64 models mutants'
 step_beside() { # the steps that run beside the others when all are wanted
     step tidy 'clang-tidy'
@@ -560,6 +587,8 @@ step once 'what is the same in every build: sources, scripts, the code of the pa
 step long 'the long tests, optimised'
 if [ -n "$wanted" ]; then
     step tidy_deep 'clang-tidy, its analyzer as deep as it goes'
+    step valgrind_full 'valgrind, all programs of unit/'
+    step mutants_full 'all mistakes made on purpose are caught by the simulator'
     step arm64_full 'the whole engine on ARM64: unit, model, fault and stress under qemu, also with its AES rounds'
     step release 'a release, rehearsed: packages, lintian, hardening, one file, site'
     step musl 'unit and stress, linked with musl'
