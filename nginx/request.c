@@ -11,6 +11,27 @@ static ngx_int_t ngx_http_tallywheel_log_handler(ngx_http_request_t *r);
 static void ngx_http_tallywheel_cleanup(void *data);
 
 
+/* A phase runs its handlers backwards, so the first one runs last: behind the address of the client (realip), and
+ * behind what refuses a request for other reasons (limit_req, limit_conn). A key that was evaluated before that would
+ * have the proxy's address, and nginx would keep this one for the access log, too. */
+static ngx_int_t
+ngx_http_tallywheel_add_last(ngx_array_t *handlers, ngx_http_handler_pt handler)
+{
+    ngx_http_handler_pt  *h;
+
+    h = ngx_array_push(handlers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    h = handlers->elts;
+    ngx_memmove(h + 1, h, (handlers->nelts - 1) * sizeof(ngx_http_handler_pt));
+    *h = handler;
+
+    return NGX_OK;
+}
+
+
 ngx_int_t
 ngx_http_tallywheel_add_phases(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf)
 {
@@ -19,13 +40,11 @@ ngx_http_tallywheel_add_phases(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *
 
     cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
 
-    if (mcf->is_limited) {
-        h = ngx_array_push(&cmcf->phases[NGX_HTTP_PREACCESS_PHASE].handlers);
-        if (h == NULL) {
-            return NGX_ERROR;
-        }
-
-        *h = ngx_http_tallywheel_preaccess_handler;
+    if (mcf->is_limited
+        && ngx_http_tallywheel_add_last(&cmcf->phases[NGX_HTTP_PREACCESS_PHASE].handlers,
+                                        ngx_http_tallywheel_preaccess_handler) != NGX_OK)
+    {
+        return NGX_ERROR;
     }
 
     if (mcf->is_limited && mcf->is_shown) {
