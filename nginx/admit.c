@@ -87,6 +87,23 @@ ngx_http_tallywheel_deny(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_rul
 
 /* ---- the answer of a rule ---- */
 
+/* Whether this verdict is shown, not the one that has been until now. A zone in shadow mode is not shown if another one
+ * has decided, too. */
+static ngx_uint_t
+ngx_http_tallywheel_is_nearer(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_rule_t *rule, tw_verdict *verdict)
+{
+    if (ctx->decider == NULL) {
+        return 1;
+    }
+
+    if (rule->zone->options.shadow != ctx->decider->zone->options.shadow) {
+        return ctx->decider->zone->options.shadow;
+    }
+
+    return verdict->allowed < ctx->verdict.allowed || verdict->remaining < ctx->verdict.remaining;
+}
+
+
 /* The verdict that is shown is the one with the fewest units left, or the one that denied. Returns NGX_OK if the rule
  * lets the request pass. A zone in shadow mode always does, also if it has no answer. So units of other rules are not
  * given back because of it. */
@@ -100,9 +117,7 @@ ngx_http_tallywheel_note(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_rul
     shadow = rule->zone->options.shadow;
     passes = (status == TW_OK || shadow || (status < 0 && verdict->allowed));
 
-    if (ctx->decider == NULL || !passes || verdict->allowed < ctx->verdict.allowed
-        || verdict->remaining < ctx->verdict.remaining)
-    {
+    if (!passes || ngx_http_tallywheel_is_nearer(ctx, rule, verdict)) {
         ctx->decider = rule;
 
         if (verdict != &ctx->verdict) {

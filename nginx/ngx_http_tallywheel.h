@@ -59,6 +59,14 @@ typedef enum {
     NGX_HTTP_TALLYWHEEL_KINDS
 } ngx_http_tallywheel_kind_e;
 
+/* tallywheel_headers */
+typedef enum {
+    NGX_HTTP_TALLYWHEEL_HEADERS_OFF = 0,
+    NGX_HTTP_TALLYWHEEL_HEADERS_RATELIMIT,
+    NGX_HTTP_TALLYWHEEL_HEADERS_DRAFT,
+    NGX_HTTP_TALLYWHEEL_HEADERS_X
+} ngx_http_tallywheel_headers_e;
+
 /* A literal, and the variable behind it. */
 typedef struct {
     ngx_str_t                      literal;
@@ -114,7 +122,7 @@ typedef struct {
 
 typedef struct {
     ngx_array_t                   *rules[NGX_HTTP_TALLYWHEEL_KINDS];
-    ngx_uint_t                     headers;
+    ngx_uint_t                     headers;  /* ngx_http_tallywheel_headers_e */
     ngx_uint_t                     log_level;
 
     /* Computed once from the rules above. */
@@ -236,8 +244,11 @@ void ngx_http_tallywheel_give_back(ngx_http_tallywheel_ctx_t *ctx, ngx_uint_t i)
 ngx_int_t ngx_http_tallywheel_next(ngx_http_tallywheel_ctx_t *ctx);
 void ngx_http_tallywheel_unpark(ngx_http_tallywheel_ctx_t *ctx);
 
-/* show.c */
+/* headers.c */
+int64_t ngx_http_tallywheel_seconds(int64_t ms);
 void ngx_http_tallywheel_add_filter(void);
+
+/* show.c */
 ngx_int_t ngx_http_tallywheel_add_variables(ngx_conf_t *cf);
 
 /* metrics.c */

@@ -12,8 +12,10 @@ static ngx_int_t ngx_http_tallywheel_postconfiguration(ngx_conf_t *cf);
 
 
 static ngx_conf_enum_t  ngx_http_tallywheel_headers[] = {
-    { ngx_string("off"), 0 },
-    { ngx_string("ratelimit"), 1 },
+    { ngx_string("off"), NGX_HTTP_TALLYWHEEL_HEADERS_OFF },
+    { ngx_string("ratelimit"), NGX_HTTP_TALLYWHEEL_HEADERS_RATELIMIT },
+    { ngx_string("draft"), NGX_HTTP_TALLYWHEEL_HEADERS_DRAFT },
+    { ngx_string("x"), NGX_HTTP_TALLYWHEEL_HEADERS_X },
     { ngx_null_string, 0 }
 };
 

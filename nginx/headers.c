@@ -1,0 +1,260 @@
+/* headers.c -- the headers of an answer that say what was decided (tallywheel_headers).
+ * Always true: they say what the variables say (show.c). A name that is written here is there once, whoever else, such as
+ * the server behind nginx, has written it, too. */
+#include "ngx_http_tallywheel.h"
+
+
+#define NGX_HTTP_TALLYWHEEL_DIGITS_MAX  999999999999999   /* the greatest number of a structured field (RFC 9651) */
+
+
+static ngx_http_output_header_filter_pt  ngx_http_next_header_filter;
+
+
+/* The names of three numbers. */
+typedef struct {
+    ngx_str_t                      limit;
+    ngx_str_t                      remaining;
+    ngx_str_t                      reset;
+} ngx_http_tallywheel_names_t;
+
+
+/* In seconds, rounded up, so that no client comes back too early. -1 means that there is no such time. */
+int64_t
+ngx_http_tallywheel_seconds(int64_t ms)
+{
+    return (ms < 0 || ms == TW_UNBOUNDED) ? -1 : (int64_t) (((uint64_t) ms + 999) / 1000);
+}
+
+
+/* Takes away what others have written by these names. */
+static void
+ngx_http_tallywheel_replace(ngx_http_request_t *r, const ngx_str_t *name, ngx_uint_t names)
+{
+    ngx_uint_t        i, k;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *h;
+
+    for (part = &r->headers_out.headers.part; part; part = part->next) {
+        h = part->elts;
+
+        for (i = 0; i < part->nelts; i++) {
+            for (k = 0; k < names; k++) {
+                if (h[i].key.len == name[k].len
+                    && ngx_strncasecmp(h[i].key.data, name[k].data, name[k].len) == 0)
+                {
+                    h[i].hash = 0;
+                }
+            }
+        }
+    }
+}
+
+
+static ngx_int_t
+ngx_http_tallywheel_add_header(ngx_http_request_t *r, const ngx_str_t *name, u_char *value, u_char *end)
+{
+    ngx_table_elt_t  *h;
+
+    h = ngx_list_push(&r->headers_out.headers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    h->hash = 1;
+#if (nginx_version >= 1023000)
+    h->next = NULL;
+#endif
+    h->key = *name;
+    h->value.data = value;
+    h->value.len = (size_t) (end - value);
+
+    return NGX_OK;
+}
+
+
+/* Without a value, which is then -1, there is no header. The value is written up to *end, which becomes where it
+ * begins. */
+static ngx_int_t
+ngx_http_tallywheel_add_number(ngx_http_request_t *r, const ngx_str_t *name, int64_t value, u_char **end)
+{
+    u_char  *behind = *end;
+
+    if (value < 0) {
+        return NGX_OK;
+    }
+
+    *end = ngx_http_tallywheel_write_number(behind, value);
+
+    return ngx_http_tallywheel_add_header(r, name, *end, behind);
+}
+
+
+/* RateLimit-Limit, -Remaining and -Reset, or these names with X- before. */
+static ngx_int_t
+ngx_http_tallywheel_add_numbers(ngx_http_request_t *r, ngx_http_tallywheel_ctx_t *ctx,
+    const ngx_http_tallywheel_names_t *names)
+{
+    u_char      *end;
+    ngx_int_t    rc;
+    ngx_str_t   *known = &ctx->decider->limit.shown;
+    tw_verdict  *verdict = &ctx->verdict;
+
+    ngx_http_tallywheel_replace(r, &names->limit, 3);
+
+    end = ngx_pnalloc(r->pool, 3 * NGX_INT64_LEN);
+    if (end == NULL) {
+        return NGX_ERROR;
+    }
+
+    end += 3 * NGX_INT64_LEN;
+
+    if (known->len && verdict->limit == ctx->decider->limit.number) {
+        rc = ngx_http_tallywheel_add_header(r, &names->limit, known->data, known->data + known->len);
+    } else {
+        rc = ngx_http_tallywheel_add_number(r, &names->limit, verdict->limit, &end);
+    }
+
+    if (rc != NGX_OK
+        || ngx_http_tallywheel_add_number(r, &names->remaining, ngx_max(verdict->remaining, 0), &end) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_tallywheel_add_number(r, &names->reset, ngx_http_tallywheel_seconds(verdict->reset_after_ms), &end);
+}
+
+
+/* The length of the zone's windows in seconds, or 0 if they have none. */
+static int64_t
+ngx_http_tallywheel_length(const tw_family_options *options)
+{
+    switch (options->window) {
+    case TW_WINDOW_DAY:
+        return TW_DAY / 1000;
+
+    case TW_WINDOW_WEEK:
+        return 7 * TW_DAY / 1000;
+
+    case TW_WINDOW_ALIGNED:
+        return ngx_http_tallywheel_seconds(options->window_ms);
+
+    default: /* a month, or endless */
+        return 0;
+    }
+}
+
+
+/* The two fields of the IETF's draft, draft-ietf-httpapi-ratelimit-headers: "zone";r=UNITS;t=SECONDS and
+ * "zone";q=LIMIT;w=SECONDS. A zone's name needs no escape. */
+static ngx_int_t
+ngx_http_tallywheel_add_draft(ngx_http_request_t *r, ngx_http_tallywheel_ctx_t *ctx)
+{
+    size_t       size;
+    u_char      *policy, *left, *p;
+    int64_t      seconds;
+    tw_verdict  *verdict = &ctx->verdict;
+    ngx_str_t   *zone = &ctx->decider->zone_name;
+
+    static const ngx_str_t  names[] = { ngx_string("RateLimit-Policy"), ngx_string("RateLimit") };
+
+    ngx_http_tallywheel_replace(r, names, 2);
+
+    size = zone->len + sizeof("\"\";q=;w=") + 2 * NGX_INT64_LEN;
+    policy = ngx_pnalloc(r->pool, 2 * size);
+    if (policy == NULL) {
+        return NGX_ERROR;
+    }
+
+    left = policy + size;
+
+    p = ngx_sprintf(policy, "\"%V\";q=%L", zone, ngx_min(verdict->limit, NGX_HTTP_TALLYWHEEL_DIGITS_MAX));
+    seconds = ngx_http_tallywheel_length(&ctx->decider->zone->options);
+
+    if (seconds > 0) {
+        p = ngx_sprintf(p, ";w=%L", seconds);
+    }
+
+    if (ngx_http_tallywheel_add_header(r, &names[0], policy, p) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    p = ngx_sprintf(left, "\"%V\";r=%L", zone,
+                    ngx_min(ngx_max(verdict->remaining, 0), NGX_HTTP_TALLYWHEEL_DIGITS_MAX));
+    seconds = ngx_http_tallywheel_seconds(verdict->reset_after_ms);
+
+    if (seconds >= 0) {
+        p = ngx_sprintf(p, ";t=%L", seconds);
+    }
+
+    return ngx_http_tallywheel_add_header(r, &names[1], left, p);
+}
+
+
+/* After a denial. */
+static ngx_int_t
+ngx_http_tallywheel_add_retry(ngx_http_request_t *r, tw_verdict *verdict)
+{
+    u_char  *end;
+
+    static const ngx_str_t  name = ngx_string("Retry-After");
+
+    ngx_http_tallywheel_replace(r, &name, 1);
+
+    end = ngx_pnalloc(r->pool, NGX_INT64_LEN);
+    if (end == NULL) {
+        return NGX_ERROR;
+    }
+
+    end += NGX_INT64_LEN;
+
+    return ngx_http_tallywheel_add_number(r, &name, ngx_http_tallywheel_seconds(verdict->retry_after_ms), &end);
+}
+
+
+static ngx_int_t
+ngx_http_tallywheel_add_headers(ngx_http_request_t *r, ngx_http_tallywheel_ctx_t *ctx)
+{
+    ngx_int_t  rc;
+
+    static const ngx_http_tallywheel_names_t  names[] = {
+        { ngx_string("RateLimit-Limit"), ngx_string("RateLimit-Remaining"), ngx_string("RateLimit-Reset") },
+        { ngx_string("X-RateLimit-Limit"), ngx_string("X-RateLimit-Remaining"), ngx_string("X-RateLimit-Reset") }
+    };
+
+    if (ctx->conf->headers == NGX_HTTP_TALLYWHEEL_HEADERS_DRAFT) {
+        rc = ngx_http_tallywheel_add_draft(r, ctx);
+    } else {
+        rc = ngx_http_tallywheel_add_numbers(r, ctx, &names[ctx->conf->headers == NGX_HTTP_TALLYWHEEL_HEADERS_X]);
+    }
+
+    if (rc == NGX_OK && ctx->denied) {
+        rc = ngx_http_tallywheel_add_retry(r, &ctx->verdict);
+    }
+
+    return rc;
+}
+
+
+static ngx_int_t
+ngx_http_tallywheel_header_filter(ngx_http_request_t *r)
+{
+    ngx_http_tallywheel_ctx_t  *ctx;
+
+    if (r == r->main) {
+        ctx = ngx_http_tallywheel_get_ctx(r);
+
+        if (ctx && ctx->conf->headers && ctx->decider && ngx_http_tallywheel_add_headers(r, ctx) != NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
+
+    return ngx_http_next_header_filter(r);
+}
+
+
+void
+ngx_http_tallywheel_add_filter(void)
+{
+    ngx_http_next_header_filter = ngx_http_top_header_filter;
+    ngx_http_top_header_filter = ngx_http_tallywheel_header_filter;
+}
