@@ -81,7 +81,7 @@ ngx_http_tallywheel_deny(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_rul
     ctx->decided = 1;
     ctx->denied = 1;
 
-    return (ngx_int_t) rule->status;
+    return (ngx_int_t) (ctx->unknown ? rule->outage_status : rule->status);
 }
 
 
@@ -143,11 +143,20 @@ ngx_http_tallywheel_note(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_rul
     }
 
     if (!passes || !verdict->allowed) {
-        ngx_log_error(ctx->conf->log_level, log, 0, "tallywheel_zone \"%V\" %s: limit %L, used %L",
-                      &rule->zone_name, passes ? "would deny" : "denies", verdict->limit, verdict->used);
+        ngx_http_tallywheel_log_denial(ctx, rule, verdict, passes);
     }
 
-    return passes ? NGX_OK : NGX_DECLINED;
+    if (passes) {
+        return NGX_OK;
+    }
+
+    ctx->unknown = (ngx_http_tallywheel_is_unknown(status, verdict) != 0);
+
+    if (verdict->cause == TW_CAUSE_OUTAGE) {
+        ngx_http_tallywheel_outage_denies(rule);
+    }
+
+    return NGX_DECLINED;
 }
 
 

@@ -379,8 +379,8 @@ ngx_http_tallywheel_rule_parameter(ngx_conf_t *cf, ngx_str_t *argument, ngx_http
     ngx_http_tallywheel_main_conf_t  *mcf;
 
     static const char *const  use[] = {
-        "the parameters are n=, status=, wait= and refund=",
-        "the only parameter is status=",
+        "the parameters are n=, status=, outage_status=, wait= and refund=",
+        "the parameters are status= and outage_status=",
         "the only parameter is n="
     };
 
@@ -393,6 +393,12 @@ ngx_http_tallywheel_rule_parameter(ngx_conf_t *cf, ngx_str_t *argument, ngx_http
     if (rule->kind != NGX_HTTP_TALLYWHEEL_COUNT && ngx_http_tallywheel_is(argument, "status", &value)) {
         number = ngx_atoi(value.data, value.len);
         rule->status = (ngx_uint_t) number;
+        return (number >= 400 && number <= 599) ? NULL : "the status is a number from 400 to 599";
+    }
+
+    if (rule->kind != NGX_HTTP_TALLYWHEEL_COUNT && ngx_http_tallywheel_is(argument, "outage_status", &value)) {
+        number = ngx_atoi(value.data, value.len);
+        rule->outage_status = (ngx_uint_t) number;
         return (number >= 400 && number <= 599) ? NULL : "the status is a number from 400 to 599";
     }
 
@@ -450,6 +456,7 @@ ngx_http_tallywheel_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     rule->n.number = 1;
     rule->status = (rule->kind == NGX_HTTP_TALLYWHEEL_LIMIT) ? NGX_HTTP_TOO_MANY_REQUESTS
                                                              : NGX_HTTP_SERVICE_UNAVAILABLE;
+    rule->outage_status = NGX_HTTP_SERVICE_UNAVAILABLE;
     ngx_http_tallywheel_here(cf, &rule->place);
 
     if (rule->kind == NGX_HTTP_TALLYWHEEL_COUNT) {

@@ -1,6 +1,7 @@
-/* headers.c -- the headers of an answer that say what was decided (tallywheel_headers).
- * Always true: they say what the variables say (show.c). A name that is written here is there once, whoever else, such as
- * the server behind nginx, has written it, too. */
+/* headers.c -- shows the decision in headers of the answer (tallywheel_headers).
+ * Always true: headers and variables (show.c) are of the same rule. A name that is written here is there once, also if
+ * the server behind nginx has written it, too. A denial without an answer about the limit has no figures of units, and
+ * no cache keeps it, also without tallywheel_headers. */
 #include "ngx_http_tallywheel.h"
 
 
@@ -18,23 +19,19 @@ typedef struct {
 } ngx_http_tallywheel_names_t;
 
 
-/* In seconds, rounded up, so that no client comes back too early. -1 means that there is no such time. */
-int64_t
-ngx_http_tallywheel_seconds(int64_t ms)
-{
-    return (ms < 0 || ms == TW_UNBOUNDED) ? -1 : (int64_t) (((uint64_t) ms + 999) / 1000);
-}
-
-
-/* Takes away what others have written by these names. */
+/* Removes the headers of others that have these names. */
 static void
 ngx_http_tallywheel_replace(ngx_http_request_t *r, const ngx_str_t *name, ngx_uint_t names)
 {
     ngx_uint_t        i, k;
-    ngx_list_part_t  *part;
+    ngx_list_part_t  *part = &r->headers_out.headers.part;
     ngx_table_elt_t  *h;
 
-    for (part = &r->headers_out.headers.part; part; part = part->next) {
+    if (part->nelts == 0) {
+        return;
+    }
+
+    for ( /* void */ ; part; part = part->next) {
         h = part->elts;
 
         for (i = 0; i < part->nelts; i++) {
@@ -114,9 +111,11 @@ ngx_http_tallywheel_add_numbers(ngx_http_request_t *r, ngx_http_tallywheel_ctx_t
         rc = ngx_http_tallywheel_add_number(r, &names->limit, verdict->limit, &end);
     }
 
-    if (rc != NGX_OK
-        || ngx_http_tallywheel_add_number(r, &names->remaining, ngx_max(verdict->remaining, 0), &end) != NGX_OK)
-    {
+    if (rc != NGX_OK || ctx->unknown) {
+        return rc;
+    }
+
+    if (ngx_http_tallywheel_add_number(r, &names->remaining, ngx_max(verdict->remaining, 0), &end) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -178,6 +177,10 @@ ngx_http_tallywheel_add_draft(ngx_http_request_t *r, ngx_http_tallywheel_ctx_t *
         return NGX_ERROR;
     }
 
+    if (ctx->unknown) {
+        return NGX_OK;
+    }
+
     p = ngx_sprintf(left, "\"%V\";r=%L", zone,
                     ngx_min(ngx_max(verdict->remaining, 0), NGX_HTTP_TALLYWHEEL_DIGITS_MAX));
     seconds = ngx_http_tallywheel_seconds(verdict->reset_after_ms);
@@ -190,13 +193,17 @@ ngx_http_tallywheel_add_draft(ngx_http_request_t *r, ngx_http_tallywheel_ctx_t *
 }
 
 
-/* After a denial. */
+/* After a denial. Without a time, because the call was a wrong one, there is no header. */
 static ngx_int_t
 ngx_http_tallywheel_add_retry(ngx_http_request_t *r, tw_verdict *verdict)
 {
     u_char  *end;
 
     static const ngx_str_t  name = ngx_string("Retry-After");
+
+    if (verdict->retry_after_ms == 0) {
+        return NGX_OK;
+    }
 
     ngx_http_tallywheel_replace(r, &name, 1);
 
@@ -211,27 +218,59 @@ ngx_http_tallywheel_add_retry(ngx_http_request_t *r, tw_verdict *verdict)
 }
 
 
+/* A cache would keep a 410, for example, and the limit is not spent. */
+static ngx_int_t
+ngx_http_tallywheel_forbid_caches(ngx_http_request_t *r)
+{
+    static const ngx_str_t  name = ngx_string("Cache-Control");
+    static u_char           value[] = "no-store";
+
+    ngx_http_tallywheel_replace(r, &name, 1);
+
+    return ngx_http_tallywheel_add_header(r, &name, value, value + sizeof(value) - 1);
+}
+
+
 static ngx_int_t
 ngx_http_tallywheel_add_headers(ngx_http_request_t *r, ngx_http_tallywheel_ctx_t *ctx)
 {
-    ngx_int_t  rc;
+    ngx_int_t   rc = NGX_OK;
+    ngx_uint_t  is_short;
 
-    static const ngx_http_tallywheel_names_t  names[] = {
-        { ngx_string("RateLimit-Limit"), ngx_string("RateLimit-Remaining"), ngx_string("RateLimit-Reset") },
-        { ngx_string("X-RateLimit-Limit"), ngx_string("X-RateLimit-Remaining"), ngx_string("X-RateLimit-Reset") }
+    static const ngx_http_tallywheel_names_t  ratelimit = {
+        ngx_string("RateLimit-Limit"), ngx_string("RateLimit-Remaining"), ngx_string("RateLimit-Reset")
     };
 
-    if (ctx->conf->headers == NGX_HTTP_TALLYWHEEL_HEADERS_DRAFT) {
+    static const ngx_http_tallywheel_names_t  x = {
+        ngx_string("X-RateLimit-Limit"), ngx_string("X-RateLimit-Remaining"), ngx_string("X-RateLimit-Reset")
+    };
+
+    switch (ctx->conf->headers) {
+    case NGX_HTTP_TALLYWHEEL_HEADERS_RATELIMIT:
+        rc = ngx_http_tallywheel_add_numbers(r, ctx, &ratelimit);
+        break;
+
+    case NGX_HTTP_TALLYWHEEL_HEADERS_X:
+        rc = ngx_http_tallywheel_add_numbers(r, ctx, &x);
+        break;
+
+    case NGX_HTTP_TALLYWHEEL_HEADERS_DRAFT:
         rc = ngx_http_tallywheel_add_draft(r, ctx);
-    } else {
-        rc = ngx_http_tallywheel_add_numbers(r, ctx, &names[ctx->conf->headers == NGX_HTTP_TALLYWHEEL_HEADERS_X]);
+        break;
     }
 
-    if (rc == NGX_OK && ctx->denied) {
-        rc = ngx_http_tallywheel_add_retry(r, &ctx->verdict);
+    if (rc != NGX_OK || !ctx->denied) {
+        return rc;
     }
 
-    return rc;
+    /* The denial may not last: there was no answer, or other machines may have units. */
+    is_short = ctx->unknown || ctx->verdict.cause == TW_CAUSE_SHARE;
+
+    if (is_short && ngx_http_tallywheel_forbid_caches(r) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    return (is_short || ctx->conf->headers) ? ngx_http_tallywheel_add_retry(r, &ctx->verdict) : NGX_OK;
 }
 
 
@@ -243,7 +282,9 @@ ngx_http_tallywheel_header_filter(ngx_http_request_t *r)
     if (r == r->main) {
         ctx = ngx_http_tallywheel_get_ctx(r);
 
-        if (ctx && ctx->conf->headers && ctx->decider && ngx_http_tallywheel_add_headers(r, ctx) != NGX_OK) {
+        if (ctx && (ctx->conf->headers || ctx->denied) && ctx->decider
+            && ngx_http_tallywheel_add_headers(r, ctx) != NGX_OK)
+        {
             return NGX_ERROR;
         }
     }

@@ -105,6 +105,7 @@ typedef struct {
     ngx_uint_t                     waits;    /* it comes after all limits that are decided at once */
     ngx_uint_t                     parks;    /* and the request may wait for the answer */
     ngx_array_t                   *refund;   /* of ngx_uint_t: 502, or 5 for every 5xx */
+    ngx_uint_t                     outage_status; /* of a denial without an answer about the limit */
 } ngx_http_tallywheel_rule_t;
 
 typedef struct {
@@ -184,7 +185,9 @@ typedef struct {
     unsigned                         denied:1;
     unsigned                         shadow:1;   /* a zone in shadow mode has decided */
     unsigned                         shadow_denied:1;
-    tw_verdict                       verdict;    /* this and the cleanup are not zeroed at first */
+    unsigned                         unknown:1;  /* denied without an answer about the limit */
+    tw_verdict                       verdict;    /* this and what follows are not zeroed at first */
+    tw_key                           key;        /* of the only rule, if conf->is_simple */
     ngx_pool_cleanup_t               cleanup;    /* if one of the rules waits */
 } ngx_http_tallywheel_ctx_t;
 
@@ -240,12 +243,22 @@ ngx_int_t ngx_http_tallywheel_note(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tall
 ngx_int_t ngx_http_tallywheel_deny(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_rule_t *rule);
 void ngx_http_tallywheel_give_back(ngx_http_tallywheel_ctx_t *ctx, ngx_uint_t i);
 
+/* denial.c */
+const char *ngx_http_tallywheel_cause(tw_verdict *verdict);
+ngx_uint_t ngx_http_tallywheel_is_unknown(tw_status status, tw_verdict *verdict);
+ngx_uint_t ngx_http_tallywheel_may_not_know(ngx_http_tallywheel_main_conf_t *mcf);
+tw_key ngx_http_tallywheel_key_of(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_rule_t *rule);
+void ngx_http_tallywheel_log_denial(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_rule_t *rule,
+    tw_verdict *verdict, ngx_uint_t passes);
+ngx_int_t ngx_http_tallywheel_share_outage(ngx_conf_t *cf);
+void ngx_http_tallywheel_outage_denies(ngx_http_tallywheel_rule_t *rule);
+void ngx_http_tallywheel_check_outage(void);
+
 /* wait.c */
 ngx_int_t ngx_http_tallywheel_next(ngx_http_tallywheel_ctx_t *ctx);
 void ngx_http_tallywheel_unpark(ngx_http_tallywheel_ctx_t *ctx);
 
 /* headers.c */
-int64_t ngx_http_tallywheel_seconds(int64_t ms);
 void ngx_http_tallywheel_add_filter(void);
 
 /* show.c */
@@ -253,6 +266,14 @@ ngx_int_t ngx_http_tallywheel_add_variables(ngx_conf_t *cf);
 
 /* metrics.c */
 ngx_int_t ngx_http_tallywheel_metrics_handler(ngx_http_request_t *r);
+
+
+/* In seconds, rounded up, so that no client comes back too early. -1 means that there is no such time. */
+static ngx_inline int64_t
+ngx_http_tallywheel_seconds(int64_t ms)
+{
+    return (ms < 0 || ms == TW_UNBOUNDED) ? -1 : (int64_t) (((uint64_t) ms + 999) / 1000);
+}
 
 
 /* The value of the variable with that index, or NULL. It is evaluated again if it cannot be cached. */

@@ -199,6 +199,10 @@ ngx_http_tallywheel_init_main_conf(ngx_conf_t *cf, void *conf)
         return NGX_CONF_ERROR;
     }
 
+    if (mcf->server.url && ngx_http_tallywheel_share_outage(cf) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
     for (i = 0; i < mcf->rules.nelts; i++) {
         rule[i]->home = rule[i]->zone->family;
     }

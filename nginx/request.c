@@ -47,7 +47,7 @@ ngx_http_tallywheel_add_phases(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *
         return NGX_ERROR;
     }
 
-    if (mcf->is_limited && mcf->is_shown) {
+    if (mcf->is_limited && (mcf->is_shown || ngx_http_tallywheel_may_not_know(mcf))) {
         ngx_http_tallywheel_add_filter();
     }
 
@@ -110,16 +110,16 @@ ngx_http_tallywheel_create_ctx(ngx_http_request_t *r, ngx_http_tallywheel_loc_co
 
 /* Only a slot returns. It has the first claim and entry. */
 static tw_status
-ngx_http_tallywheel_hold_simply(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_rule_t *rule, tw_key key)
+ngx_http_tallywheel_hold_simply(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_rule_t *rule)
 {
     tw_status  status;
     tw_claim  *claim = ctx->claims;
 
-    status = tw_hold(rule->home->family, key, rule->limit.number, &ctx->verdict);
+    status = tw_hold(rule->home->family, ctx->key, rule->limit.number, &ctx->verdict);
 
     if (status == TW_OK) {
         claim->family = rule->home->family;
-        claim->key = key;
+        claim->key = ctx->key;
         ctx->entries->rule = rule;
         ngx_http_tallywheel_took(ctx->entries, status, &ctx->verdict);
         ctx->count = 1;
@@ -132,23 +132,22 @@ ngx_http_tallywheel_hold_simply(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywh
 static ngx_int_t
 ngx_http_tallywheel_decide_simply(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_rule_t *rule)
 {
-    tw_key      key;
     tw_status   status;
     tw_family  *family = rule->home->family;
 
     ctx->decided = 1;
 
-    if (ngx_http_tallywheel_key(ctx->request, rule, &key) != NGX_OK) {
+    if (ngx_http_tallywheel_key(ctx->request, rule, &ctx->key) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    if (key.size == 0 || family == NULL) {
+    if (ctx->key.size == 0 || family == NULL) {
         return NGX_DECLINED;
     }
 
     status = (rule->kind == NGX_HTTP_TALLYWHEEL_HOLD)
-             ? ngx_http_tallywheel_hold_simply(ctx, rule, key)
-             : tw_acquire(family, key, rule->n.number, rule->limit.number, &ctx->verdict);
+             ? ngx_http_tallywheel_hold_simply(ctx, rule)
+             : tw_acquire(family, ctx->key, rule->n.number, rule->limit.number, &ctx->verdict);
 
     if (status == TW_OK) {
         ctx->decider = rule;

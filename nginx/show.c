@@ -14,7 +14,8 @@ enum {
     NGX_HTTP_TALLYWHEEL_RETRY_AFTER,
     NGX_HTTP_TALLYWHEEL_DECIDED_BY,
     NGX_HTTP_TALLYWHEEL_CAUSE,
-    NGX_HTTP_TALLYWHEEL_SHADOW
+    NGX_HTTP_TALLYWHEEL_SHADOW,
+    NGX_HTTP_TALLYWHEEL_KEY
 };
 
 
@@ -25,7 +26,6 @@ ngx_http_tallywheel_show(ngx_http_tallywheel_ctx_t *ctx, uintptr_t variable, int
     tw_verdict  *verdict = &ctx->verdict;
 
     static const char *const  by[] = { "local", "view", "lease", "redis", "outage", "full", "buyer" };
-    static const char *const  causes[] = { "limit", "share", "outage", "busy", "full", "buyer", "never" };
 
     *number = -1;
 
@@ -44,11 +44,7 @@ ngx_http_tallywheel_show(ngx_http_tallywheel_ctx_t *ctx, uintptr_t variable, int
         return verdict->decided_by < sizeof(by) / sizeof(by[0]) ? by[verdict->decided_by] : NULL;
 
     case NGX_HTTP_TALLYWHEEL_CAUSE:
-        if (verdict->allowed || verdict->retry_after_ms == 0) {
-            return NULL; /* it was admitted, or it was a wrong call */
-        }
-
-        return verdict->cause < sizeof(causes) / sizeof(causes[0]) ? causes[verdict->cause] : NULL;
+        return ngx_http_tallywheel_cause(verdict);
 
     case NGX_HTTP_TALLYWHEEL_LIMIT_UNITS:
         *number = verdict->limit;
@@ -77,6 +73,7 @@ static ngx_int_t
 ngx_http_tallywheel_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data)
 {
     u_char                     *end;
+    tw_key                      key;
     int64_t                     number;
     const char                 *text;
     ngx_http_tallywheel_ctx_t  *ctx;
@@ -85,6 +82,16 @@ ngx_http_tallywheel_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v
     v->not_found = 1;
 
     if (ctx == NULL || ctx->decider == NULL) {
+        return NGX_OK;
+    }
+
+    if (data == NGX_HTTP_TALLYWHEEL_KEY) {
+        key = ngx_http_tallywheel_key_of(ctx, ctx->decider);
+        v->data = (u_char *) key.data;
+        v->len = (unsigned) key.size;
+        v->valid = 1;
+        v->no_cacheable = 1;
+        v->not_found = 0;
         return NGX_OK;
     }
 
@@ -144,7 +151,8 @@ ngx_http_tallywheel_add_variables(ngx_conf_t *cf)
         ngx_string("tallywheel_retry_after"),
         ngx_string("tallywheel_decided_by"),
         ngx_string("tallywheel_cause"),
-        ngx_string("tallywheel_shadow")
+        ngx_string("tallywheel_shadow"),
+        ngx_string("tallywheel_key")
     };
 
     for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {

@@ -45,6 +45,8 @@ ngx_http_tallywheel_turn(ngx_http_tallywheel_engine_t *e)
     }
 
     ngx_add_timer(&e->timer, ngx_min(ms, NGX_HTTP_TALLYWHEEL_TURN_MAX));
+
+    ngx_http_tallywheel_check_outage();
 }
 
 
