@@ -24,14 +24,10 @@ static void
 ngx_http_tallywheel_replace(ngx_http_request_t *r, const ngx_str_t *name, ngx_uint_t names)
 {
     ngx_uint_t        i, k;
-    ngx_list_part_t  *part = &r->headers_out.headers.part;
+    ngx_list_part_t  *part;
     ngx_table_elt_t  *h;
 
-    if (part->nelts == 0) {
-        return;
-    }
-
-    for ( /* void */ ; part; part = part->next) {
+    for (part = &r->headers_out.headers.part; part; part = part->next) {
         h = part->elts;
 
         for (i = 0; i < part->nelts; i++) {
@@ -237,26 +233,16 @@ ngx_http_tallywheel_add_headers(ngx_http_request_t *r, ngx_http_tallywheel_ctx_t
     ngx_int_t   rc = NGX_OK;
     ngx_uint_t  is_short;
 
-    static const ngx_http_tallywheel_names_t  ratelimit = {
-        ngx_string("RateLimit-Limit"), ngx_string("RateLimit-Remaining"), ngx_string("RateLimit-Reset")
+    static const ngx_http_tallywheel_names_t  names[] = {
+        { ngx_string("RateLimit-Limit"), ngx_string("RateLimit-Remaining"), ngx_string("RateLimit-Reset") },
+        { ngx_string("X-RateLimit-Limit"), ngx_string("X-RateLimit-Remaining"), ngx_string("X-RateLimit-Reset") }
     };
 
-    static const ngx_http_tallywheel_names_t  x = {
-        ngx_string("X-RateLimit-Limit"), ngx_string("X-RateLimit-Remaining"), ngx_string("X-RateLimit-Reset")
-    };
-
-    switch (ctx->conf->headers) {
-    case NGX_HTTP_TALLYWHEEL_HEADERS_RATELIMIT:
-        rc = ngx_http_tallywheel_add_numbers(r, ctx, &ratelimit);
-        break;
-
-    case NGX_HTTP_TALLYWHEEL_HEADERS_X:
-        rc = ngx_http_tallywheel_add_numbers(r, ctx, &x);
-        break;
-
-    case NGX_HTTP_TALLYWHEEL_HEADERS_DRAFT:
+    if (ctx->conf->headers == NGX_HTTP_TALLYWHEEL_HEADERS_DRAFT) {
         rc = ngx_http_tallywheel_add_draft(r, ctx);
-        break;
+
+    } else if (ctx->conf->headers) {
+        rc = ngx_http_tallywheel_add_numbers(r, ctx, &names[ctx->conf->headers == NGX_HTTP_TALLYWHEEL_HEADERS_X]);
     }
 
     if (rc != NGX_OK || !ctx->denied) {
