@@ -1281,6 +1281,8 @@ TW_API tw_status tw_acquire_some(tw_family *family, tw_key key, int64_t n_max, i
  *  above the limit, the denial ends the wait at once. A `final` denial (reported by Redis at most a
  *  second ago) also ends the wait. But if the window ends within the time, the call waits for the
  *  next window.
+ *  TW_SHAPE_GCRA without Redis: units for which the thread waited count as taken when they became
+ *  free, so callers that wait get the whole rate although each one wakes up late.
  *  Returns the same as tw_acquire(), and
  *    TW_DENIED, TW_PENDING  the result of the last try
  *    TW_ERR_MODE            host-driven engine, hook, or tw_enter()

@@ -6,6 +6,7 @@
 #include "engine/core/queue.h"
 #include "engine/count/lookup.h"
 #include "engine/limit/decision.h"
+#include "engine/limit/gcra.h"
 #include "engine/limit/limit_stats.h"
 
 #include <stdlib.h>
@@ -385,6 +386,17 @@ static bool waits(tw_family *family, tw_key key, tw_status status, const tw_verd
     return (status == TW_DENIED || status == TW_PENDING) && left_ms > 0 && may_come(family, key, verdict, left_ms);
 }
 
+/* A try of a caller that waits. `denied_ms` is when its last one was denied, or 0. A rate is kept although callers wake
+ * up late (gcra.h). */
+static tw_status try(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t denied_ms, tw_verdict *verdict) {
+    int64_t late_ms = denied_ms != 0 ? twi_clock_mono_ms(&family->engine->clock) - denied_ms : 0;
+    if (late_ms <= 0 || family->kind.limit->acquire != twi_gcra_acquire)
+        return twi_load_relaxed(&family->kind.hot_acquire)(family, key, n, limit, verdict);
+    struct twi_why before = twi_why_now();
+    tw_status status = twi_gcra_acquire_late(family, key, n, limit, late_ms, verdict);
+    return twi_shadow_answered(family, n, status, before, verdict);
+}
+
 static void fill_unasked(tw_family *family, tw_status status, int64_t n, int64_t limit, tw_verdict *verdict) {
     twi_check(verdict != NULL);
     struct twi_decision nothing = {0};
@@ -403,12 +415,13 @@ tw_status tw_acquire_wait(tw_family *family, tw_key key, int64_t n, int64_t limi
         fill_unasked(family, status, n, limit, verdict);
         return status;
     }
-    int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
+    int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms, denied_ms = 0;
     for (;;) {
         uint32_t given = twi_event_count_value(&engine->given_back),
                  turned = twi_event_count_value(&engine->turn.ended);
-        status = twi_load_relaxed(&family->kind.hot_acquire)(family, key, n, limit, verdict);
-        int64_t left_ms = deadline_ms - twi_clock_mono_ms(&engine->clock);
+        status = try(family, key, n, limit, denied_ms, verdict);
+        denied_ms = twi_clock_mono_ms(&engine->clock);
+        int64_t left_ms = deadline_ms - denied_ms;
         if (!waits(family, key, status, verdict, left_ms)) return status;
         uint32_t ms = nap_ms(verdict->retry_after_ms, left_ms);
         if (status == TW_PENDING)
@@ -427,6 +440,7 @@ struct waiting {
     int64_t n, limit;
     tw_status status; /* the status of the last try */
     tw_verdict verdict;
+    int64_t denied_ms; /* when it was denied */
     tw_request *tries; /* the request of the tries; NULL: tries answer at once */
 };
 static_assert(sizeof(struct waiting) <= TWI_OPERATION_BYTES, "operation.h");
@@ -436,6 +450,7 @@ static enum twi_look plan(struct waiting *waiting) {
     twi_check(waiting->operation.family != NULL);
     struct twi_operation *operation = &waiting->operation;
     int64_t now_ms = twi_clock_mono_ms(&operation->engine->clock), left_ms = operation->deadline_ms - now_ms;
+    waiting->denied_ms = now_ms;
     if (waiting->status == TW_ERR_BUSY && left_ms > 0) { /* it may also wait until fewer calls are under way */
         operation->wait.look_ms = now_ms + TWI_TICK_MS;
         return TWI_LOOK_WAITS;
@@ -460,8 +475,8 @@ static enum twi_look look(struct twi_operation *operation) {
         waiting->status = status;
         waiting->verdict = waiting->tries->verdict;
     } else {
-        waiting->status = twi_load_relaxed(&family->kind.hot_acquire)(family, operation->key, waiting->n,
-                                                                      waiting->limit, &waiting->verdict);
+        waiting->status =
+            try(family, operation->key, waiting->n, waiting->limit, waiting->denied_ms, &waiting->verdict);
     }
     return plan(waiting);
 }
@@ -549,6 +564,7 @@ tw_status tw_acquire_wait_async(tw_request *request, tw_family *family, tw_key k
     waiting->n = n;
     waiting->limit = limit;
     waiting->status = TW_DENIED;
+    waiting->denied_ms = twi_clock_mono_ms(&family->engine->clock);
     waiting->verdict = request->verdict;
     waiting->verdict.allowed = 0; /* of a strict limit: no try has been made */
     waiting->operation.wait.look_ms = INT64_MIN;

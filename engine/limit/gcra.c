@@ -254,18 +254,26 @@ static tw_status acquire(tw_family *family, tw_key key, struct twi_gcra_pace *pa
     return status;
 }
 
-tw_status twi_gcra_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+tw_status twi_gcra_acquire_late(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t late_ms,
+                                tw_verdict *verdict) {
     struct twi_gcra_pace pace = {.limit = limit};
     bool full = false;
     tw_status status;
+    twi_check_dear(late_ms >= 0);
     if (twi_limit_is_in_range(n, limit)) {
         twi_gcra_pace_begin(&pace, family, n, limit);
+        int64_t late_us = late_ms * 1000 < pace.window_us ? late_ms * 1000 : pace.window_us;
+        pace.late = twi_share_down(late_us, TWI_GCRA_PACE_WINDOW, pace.window_us);
         status = acquire(family, key, &pace, &full);
     } else {
         status = twi_units_refuse(n);
     }
     if (verdict != NULL) fill_verdict(&pace, status, full, twi_clock_longer_ms(&family->engine->clock), verdict);
     return status;
+}
+
+tw_status twi_gcra_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+    return twi_gcra_acquire_late(family, key, n, limit, 0, verdict);
 }
 
 static tw_status raise_once(struct twi_gcra_pace *pace, struct twi_call *call, int64_t ahead) {

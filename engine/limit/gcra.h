@@ -20,6 +20,7 @@ struct twi_gcra_pace {
     int64_t window_us;
     int64_t start_ms, since_us, now; /* `now` counts from the start of the window, in the unit of the word */
     bool is_exact;                   /* `now` was read from the exact clock */
+    int64_t late;                    /* so long before `now` the caller waited for the units already */
     int64_t empty;                   /* the moment that the word will contain after the call */
 };
 
@@ -40,11 +41,13 @@ TWI_INLINE void twi_gcra_pace_set_since(struct twi_gcra_pace *pace, int64_t sinc
     pace->is_exact = is_exact;
 }
 
-/* Returns TW_OK or TW_DENIED for a bucket that is empty at the moment `at`. */
+/* Returns TW_OK or TW_DENIED for a bucket that is empty at the moment `at`. Units for which the caller waited leave it
+ * as if they had been taken when they were free. Otherwise each late wake-up would make the rate of waiting callers
+ * lower, and the last one of a queue would wait for all of them. */
 TWI_INLINE tw_status twi_gcra_pace_decide(struct twi_gcra_pace *pace, int64_t at) {
-    twi_check_dear(pace->charge >= 0 && pace->most >= 0);
+    twi_check_dear(pace->charge >= 0 && pace->most >= 0 && pace->late >= 0);
     twi_check_dear(pace->burst <= pace->limit);
-    int64_t from = at > pace->now ? at : pace->now;
+    int64_t since = pace->now - pace->late, from = at > since ? at : since;
     pace->empty = at;
     if (pace->n > pace->burst) return TW_DENIED;
     if (pace->n == 0) return TW_OK;
@@ -84,6 +87,9 @@ TWI_INLINE int64_t twi_gcra_pace_until_ms(const struct twi_gcra_pace *pace, int6
 /* The complete decision. Its statistics, except `admitted`, are counted by acquire.c. The fast one for known keys is
  * engine/fast/gcra_fast.h. */
 twi_hot_acquire twi_gcra_acquire;
+/* The same for a caller that waits since it was denied, `late_ms` ago. */
+tw_status twi_gcra_acquire_late(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t late_ms,
+                                tw_verdict *verdict);
 tw_status twi_gcra_refund(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms); /* it refuses */
 tw_status twi_gcra_undo(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms);
 

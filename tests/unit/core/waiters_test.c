@@ -69,6 +69,26 @@ WAITERS_TEST(units_that_return_go_to_who_waits) {
     assert_int_equal(gone.times, 0);
 }
 
+/* Goal: waiting callers get the whole rate, also if each of them is woken up late, and no more. Method: a thousand units
+ * in 100 s, and turns only each 45 ms. Windows of a second end meanwhile. */
+WAITERS_TEST(who_waits_gets_the_whole_rate_although_it_wakes_up_late) {
+    static struct told told;
+    open_locally();
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, 1000);
+    options.limit_shape = TW_SHAPE_GCRA;
+    options.burst = 1;
+    tw_family *family = rig_family_of(&rig, &options);
+    rig_pass(&rig, 80); /* so a unit is free shortly before a window ends, and is taken shortly after */
+    int64_t begin_ms = rig_now(&rig), admitted = 0;
+    while (rig_now(&rig) < begin_ms + 100 * TW_SECOND) {
+        prepare(&told, NULL, 5000);
+        tw_status status = tw_acquire_wait_async(&told.request, family, tw_str("k"), 1, 10);
+        while (status == TW_STARTED && told.times == 0) rig_pass(&rig, 45);
+        admitted++;
+    }
+    assert_in_range(admitted, 999, 1001);
+}
+
 /* Goal: what a waiter has taken leaves the count when the waiter is cancelled, whatever others have done with the count
  * meanwhile, also below 0, and also when the window has ended and accepts late counts (P1). Method: the turn admits the
  * waiter into its queue, where it can still be cancelled. */
