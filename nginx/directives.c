@@ -379,7 +379,7 @@ ngx_http_tallywheel_rule_parameter(ngx_conf_t *cf, ngx_str_t *argument, ngx_http
     ngx_http_tallywheel_main_conf_t  *mcf;
 
     static const char *const  use[] = {
-        "the parameters are n=, status=, outage_status=, wait= and refund=",
+        "the parameters are n=, status=, outage_status=, wait=, queue= and refund=",
         "the parameters are status= and outage_status=",
         "the only parameter is n="
     };
@@ -405,7 +405,15 @@ ngx_http_tallywheel_rule_parameter(ngx_conf_t *cf, ngx_str_t *argument, ngx_http
     if (rule->kind == NGX_HTTP_TALLYWHEEL_LIMIT && ngx_http_tallywheel_is(argument, "wait", &value)) {
         number = ngx_parse_time(&value, 0);
         rule->wait = (ngx_msec_t) number;
+        mcf->is_queued = 1;
         return (number > 0 && number <= 600000) ? NULL : "the wait is a time of at most 10m, such as 200ms";
+    }
+
+    if (rule->kind == NGX_HTTP_TALLYWHEEL_LIMIT && ngx_http_tallywheel_is(argument, "queue", &value)) {
+        number = ngx_atoi(value.data, value.len);
+        rule->queue = (ngx_uint_t) number;
+        return (number > 0 && number <= NGX_HTTP_TALLYWHEEL_QUEUE_MAX)
+               ? NULL : "the queue is a number from 1 to 1000000";
     }
 
     if (rule->kind == NGX_HTTP_TALLYWHEEL_LIMIT && ngx_http_tallywheel_is(argument, "refund", &value)) {
@@ -496,7 +504,7 @@ ngx_http_tallywheel_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         }
     }
 
-    return NGX_CONF_OK;
+    return (rule->queue && !rule->wait) ? "has queue= without wait=, so nobody waits" : NGX_CONF_OK;
 }
 
 

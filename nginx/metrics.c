@@ -125,6 +125,24 @@ ngx_http_tallywheel_merge(ngx_http_tallywheel_page_t *pages, ngx_uint_t count, n
 }
 
 
+/* Of all workers, and of all zones. */
+static ngx_int_t
+ngx_http_tallywheel_write_waiting(ngx_http_tallywheel_page_t *out, const char *suffix)
+{
+    u_char  text[512], *end;
+
+    end = ngx_sprintf(text, "# TYPE tallywheel_waiting_requests gauge\n"
+                      "# HELP tallywheel_waiting_requests Requests that wait for units of a limit with wait=\n"
+                      "tallywheel_waiting_requests %ui\n"
+                      "# TYPE tallywheel_waiting_denied%s counter\n"
+                      "# HELP tallywheel_waiting_denied%s Requests that were denied at once in spite of wait=\n"
+                      "tallywheel_waiting_denied_total %ui\n",
+                      ngx_http_tallywheel_all_places(), suffix, suffix, ngx_http_tallywheel_no_places());
+
+    return ngx_http_tallywheel_write(out, (char *) text, (size_t) (end - text)) ? NGX_OK : NGX_ERROR;
+}
+
+
 static ngx_int_t
 ngx_http_tallywheel_write_page(ngx_http_request_t *r, uint32_t format, ngx_http_tallywheel_page_t *out)
 {
@@ -154,7 +172,10 @@ ngx_http_tallywheel_write_page(ngx_http_request_t *r, uint32_t format, ngx_http_
         }
     }
 
-    if (ngx_http_tallywheel_merge(pages, count, out) != NGX_OK) {
+    if (ngx_http_tallywheel_merge(pages, count, out) != NGX_OK
+        || (mcf->is_queued
+            && ngx_http_tallywheel_write_waiting(out, format == TW_METRICS_PROMETHEUS ? "_total" : "") != NGX_OK))
+    {
         return NGX_ERROR;
     }
 

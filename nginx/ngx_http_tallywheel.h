@@ -100,6 +100,7 @@ typedef struct {
     ngx_http_tallywheel_number_t   n;
     ngx_uint_t                     status;
     ngx_msec_t                     wait;
+    ngx_uint_t                     queue;    /* so many requests of a key may wait; 0: what the limit admits in `wait` */
     ngx_uint_t                     is_text;  /* its limit or n has variables */
     ngx_uint_t                     joins;    /* it admits together with others, or not at all */
     ngx_uint_t                     waits;    /* it comes after all limits that are decided at once */
@@ -119,6 +120,7 @@ typedef struct {
     ngx_flag_t                     is_limited;
     ngx_flag_t                     is_shown;     /* a location has headers */
     ngx_flag_t                     is_counted;   /* there is something to do when a request is over */
+    ngx_flag_t                     is_queued;    /* a rule has wait= */
 } ngx_http_tallywheel_main_conf_t;
 
 typedef struct {
@@ -166,6 +168,11 @@ typedef struct {
 typedef struct {
     ngx_event_t                      event;
     tw_request                       call;
+    ngx_event_t                      timer;      /* in the queue: when it asks for its units */
+    ngx_queue_t                      queue;
+    uint64_t                         hash;       /* of the key */
+    ngx_msec_t                       gate;       /* the one behind which it waits is served before */
+    ngx_msec_t                       deadline;
 } ngx_http_tallywheel_wait_t;
 
 typedef struct {
@@ -179,8 +186,12 @@ typedef struct {
     ngx_http_tallywheel_wait_t      *wait;       /* NULL if the request cannot wait */
     ngx_http_tallywheel_rule_t      *decider;    /* whose verdict is shown; NULL if no rule had a key */
     const char                      *status;
-    unsigned                         parked:1;
+    unsigned                         parked:1;   /* the request waits */
+    unsigned                         asked:1;    /* a call is under way */
     unsigned                         answered:1;
+    unsigned                         hashed:1;   /* of the entry that waits */
+    unsigned                         queued:1;   /* it has a place */
+    unsigned                         waited:1;   /* it had one */
     unsigned                         decided:1;
     unsigned                         denied:1;
     unsigned                         shadow:1;   /* a zone in shadow mode has decided */
@@ -256,7 +267,27 @@ void ngx_http_tallywheel_check_outage(void);
 
 /* wait.c */
 ngx_int_t ngx_http_tallywheel_next(ngx_http_tallywheel_ctx_t *ctx);
+void ngx_http_tallywheel_answer(ngx_http_tallywheel_ctx_t *ctx, tw_status status);
+void ngx_http_tallywheel_done(tw_request *call);
 void ngx_http_tallywheel_unpark(ngx_http_tallywheel_ctx_t *ctx);
+
+/* queue.c */
+#define NGX_HTTP_TALLYWHEEL_QUEUE_MAX  1000000
+ngx_int_t ngx_http_tallywheel_begin_queue(ngx_cycle_t *cycle);
+tw_status ngx_http_tallywheel_first_try(ngx_http_tallywheel_ctx_t *ctx);
+tw_status ngx_http_tallywheel_queue_up(ngx_http_tallywheel_ctx_t *ctx, tw_status status);
+void ngx_http_tallywheel_leave_queue(ngx_http_tallywheel_ctx_t *ctx);
+
+/* places.c */
+void ngx_http_tallywheel_map_places(ngx_cycle_t *cycle, ngx_uint_t workers);
+void ngx_http_tallywheel_begin_places(ngx_cycle_t *cycle);
+ngx_uint_t ngx_http_tallywheel_all_places(void);
+void ngx_http_tallywheel_count_no_place(void);
+ngx_uint_t ngx_http_tallywheel_no_places(void);
+uint64_t ngx_http_tallywheel_place_hash(ngx_str_t *zone, tw_claim *claim, ngx_uint_t apart);
+ngx_uint_t ngx_http_tallywheel_places_taken(uint64_t hash);
+ngx_uint_t ngx_http_tallywheel_take_place(uint64_t hash, ngx_uint_t most);
+void ngx_http_tallywheel_give_place(uint64_t hash);
 
 /* headers.c */
 void ngx_http_tallywheel_add_filter(void);

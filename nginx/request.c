@@ -95,6 +95,7 @@ ngx_http_tallywheel_create_ctx(ngx_http_request_t *r, ngx_http_tallywheel_loc_co
     if (conf->parks) {
         ctx->wait = (ngx_http_tallywheel_wait_t *) p;
         ngx_memzero(&ctx->wait->event, sizeof(ngx_event_t));
+        ngx_memzero(&ctx->wait->timer, sizeof(ngx_event_t));
     }
 
     if (conf->waits) {

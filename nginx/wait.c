@@ -1,23 +1,34 @@
 /* wait.c -- limits that wait, and slots, one by one, after all that is decided at once. Until Redis has answered, the
  * request waits in the preaccess phase.
+ * With wait= a request whose units are not there waits for them in a queue (queue.c).
  * Always true: no request is served inside a turn of the engine. A request waits for one answer at a time, and a call
  * whose request has ended is cancelled. */
 #include "ngx_http_tallywheel.h"
 
 
-/* This runs inside a turn. It keeps the answer, and the request continues when the turn is over. */
-static void
+/* Keeps the answer. The request continues when all that runs now is over. */
+void
+ngx_http_tallywheel_answer(ngx_http_tallywheel_ctx_t *ctx, tw_status status)
+{
+    tw_request  *call = &ctx->wait->call;
+
+    ctx->answered = 1;
+    call->status = status;
+
+    ngx_http_tallywheel_took(&ctx->entries[ctx->next], status, &call->verdict);
+    ngx_post_event(&ctx->wait->event, &ngx_posted_events);
+}
+
+
+/* This runs inside a turn. */
+void
 ngx_http_tallywheel_done(tw_request *call)
 {
-    ngx_http_tallywheel_ctx_t    *ctx = call->ctx;
-    ngx_http_tallywheel_entry_t  *entry = &ctx->entries[ctx->next];
+    ngx_http_tallywheel_ctx_t  *ctx = call->ctx;
 
-    ctx->parked = 0;
-    ctx->answered = 1;
-    ngx_http_tallywheel_count_parked(entry->rule->zone->engine, -1);
-
-    ngx_http_tallywheel_took(entry, call->status, &call->verdict);
-    ngx_post_event(&ctx->wait->event, &ngx_posted_events);
+    ctx->asked = 0;
+    ngx_http_tallywheel_count_parked(ctx->entries[ctx->next].rule->zone->engine, -1);
+    ngx_http_tallywheel_answer(ctx, call->status);
 }
 
 
@@ -30,6 +41,9 @@ ngx_http_tallywheel_resume(ngx_event_t *ev)
 
     r = ctx->request;
     c = r->connection;
+
+    ctx->parked = 0;
+    ngx_http_tallywheel_leave_queue(ctx);
 
     ngx_http_set_log_request(c->log, r);
 
@@ -47,29 +61,31 @@ ngx_http_tallywheel_unpark(ngx_http_tallywheel_ctx_t *ctx)
 {
     ngx_http_tallywheel_engine_t  *e;
 
+    ctx->parked = 0;
+
     if (ctx->wait && ctx->wait->event.posted) {
         ngx_delete_posted_event(&ctx->wait->event);
     }
 
-    if (ctx->parked) {
-        ctx->parked = 0;
+    if (ctx->asked) {
+        ctx->asked = 0;
         e = ctx->entries[ctx->next].rule->zone->engine;
 
         (void) tw_request_cancel(&ctx->wait->call);
         ngx_http_tallywheel_count_parked(e, -1);
         ngx_http_tallywheel_post_turn(e);
     }
+
+    ngx_http_tallywheel_leave_queue(ctx);
 }
 
 
 static ngx_int_t
-ngx_http_tallywheel_park(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_engine_t *e)
+ngx_http_tallywheel_park(ngx_http_tallywheel_ctx_t *ctx)
 {
     ngx_http_request_t  *r = ctx->request;
 
     ctx->parked = 1;
-    ngx_http_tallywheel_count_parked(e, 1);
-    ngx_http_tallywheel_post_turn(e);
 
     ctx->wait->event.handler = ngx_http_tallywheel_resume;
     ctx->wait->event.data = ctx;
@@ -93,6 +109,7 @@ static tw_status
 ngx_http_tallywheel_start(ngx_http_tallywheel_ctx_t *ctx)
 {
     tw_claim                    *claim = &ctx->claims[ctx->next];
+    tw_status                    status;
     tw_request                  *call = &ctx->wait->call;
     ngx_http_tallywheel_rule_t  *rule = ctx->entries[ctx->next].rule;
 
@@ -101,15 +118,22 @@ ngx_http_tallywheel_start(ngx_http_tallywheel_ctx_t *ctx)
     call->ctx = ctx;
 
     if (rule->kind == NGX_HTTP_TALLYWHEEL_HOLD) {
-        return tw_hold_async(call, claim->family, claim->key, claim->limit);
+        status = tw_hold_async(call, claim->family, claim->key, claim->limit);
+
+    } else if (rule->wait) {
+        status = ngx_http_tallywheel_first_try(ctx);
+
+    } else {
+        status = tw_acquire_async(call, claim->family, claim->key, claim->n, claim->limit);
     }
 
-    if (rule->wait) {
-        call->timeout_ms = (uint32_t) rule->wait;
-        return tw_acquire_wait_async(call, claim->family, claim->key, claim->n, claim->limit);
+    if (status == TW_STARTED) {
+        ctx->asked = 1;
+        ngx_http_tallywheel_count_parked(rule->zone->engine, 1);
+        ngx_http_tallywheel_post_turn(rule->zone->engine);
     }
 
-    return tw_acquire_async(call, claim->family, claim->key, claim->n, claim->limit);
+    return status;
 }
 
 
@@ -136,24 +160,26 @@ ngx_http_tallywheel_next(ngx_http_tallywheel_ctx_t *ctx)
 
         verdict = &ctx->wait->call.verdict;
 
-        if (!ctx->answered) {
-            status = ngx_http_tallywheel_start(ctx);
+        status = ctx->answered ? ctx->wait->call.status : ngx_http_tallywheel_start(ctx);
 
-            if (status == TW_STARTED) {
-                return ngx_http_tallywheel_park(ctx, entry->rule->zone->engine);
-            }
-
-            ngx_http_tallywheel_took(entry, status, verdict);
-
-        } else {
-            status = ctx->wait->call.status;
+        if (entry->rule->wait) {
+            status = ngx_http_tallywheel_queue_up(ctx, status);
         }
+
+        if (status == TW_STARTED) {
+            ctx->answered = 0;
+            return ngx_http_tallywheel_park(ctx);
+        }
+
+        ngx_http_tallywheel_took(entry, status, verdict);
 
         if (ngx_http_tallywheel_note(ctx, entry->rule, status, verdict) != NGX_OK) {
             return ngx_http_tallywheel_deny(ctx, entry->rule);
         }
 
         ctx->answered = 0;
+        ctx->hashed = 0;
+        ctx->waited = 0;
     }
 
     ctx->decided = 1;

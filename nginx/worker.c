@@ -163,6 +163,10 @@ ngx_http_tallywheel_init_module(ngx_cycle_t *cycle)
         }
     }
 
+    if (mcf && mcf->is_queued && !ngx_test_config) {
+        ngx_http_tallywheel_map_places(cycle, ngx_max(ccf->worker_processes, 1));
+    }
+
     return NGX_OK;
 }
 
@@ -180,6 +184,14 @@ ngx_http_tallywheel_init_process(ngx_cycle_t *cycle)
     }
 
     mcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_tallywheel_module);
+
+    if (mcf && mcf->is_queued) {
+        ngx_http_tallywheel_begin_places(cycle);
+
+        if (ngx_http_tallywheel_begin_queue(cycle) != NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
 
     for (i = 0; mcf && i < mcf->engines.nelts; i++) {
         e = mcf->engines.elts;

@@ -312,7 +312,7 @@ WRONG = [
     ("tallywheel_zone a; tallywheel_limit a $uri 3 outage_status=600;", 'invalid parameter "outage_status=600" of "tallywheel_limit": the status is a number from 400 to 599'),
     ("tallywheel_zone a; tallywheel_limit a $uri 3 wait=1h;", 'invalid parameter "wait=1h" of "tallywheel_limit": the wait is a time of at most 10m, such as 200ms'),
     ("tallywheel_zone a; tallywheel_limit a $uri 3 refund=5x;", 'invalid parameter "refund=5x" of "tallywheel_limit": the refund is a list of statuses, such as 5xx,404'),
-    ("tallywheel_zone a; tallywheel_limit a $uri 3 burst=5;", 'invalid parameter "burst=5" of "tallywheel_limit": the parameters are n=, status=, outage_status=, wait= and refund='),
+    ("tallywheel_zone a; tallywheel_limit a $uri 3 burst=5;", 'invalid parameter "burst=5" of "tallywheel_limit": the parameters are n=, status=, outage_status=, wait=, queue= and refund='),
     ("tallywheel_zone a shape=gcra; tallywheel_limit a $uri 3 refund=502;", 'tallywheel_zone "a": the shape gcra takes no refund'),
     ("tallywheel_zone a; tallywheel_hold a $uri 3;", 'tallywheel_zone "a": window: tallywheel_hold is for window=forever zones'),
     ("tallywheel_zone a window=forever shadow; tallywheel_hold a $uri 3;", 'tallywheel_zone "a": shadow: tallywheel_hold is not for zones in shadow mode'),

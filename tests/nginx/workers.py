@@ -175,8 +175,8 @@ def waits() -> None:
 
 def clients_leave() -> None:
     """They leave while they wait for a unit of one limit, and have taken one of another."""
-    server = make("leave", "tallywheel_zone gate window=month; tallywheel_zone all window=month;",
-        "tallywheel_limit all one 5; tallywheel_limit gate one 1 wait=60s;",
+    server = make("leave", "tallywheel_zone gate window=100s shape=gcra burst=1; tallywheel_zone all window=month;",
+        "tallywheel_limit all one 5; tallywheel_limit gate one 1 wait=600s;",
         """location = /all { tallywheel_limit all one 5; try_files /page =404; }
         location = /look { tallywheel_limit all one 5 n=0; tallywheel_headers ratelimit; try_files /page =404; }""").start()
     same(server.ask("/page").status, 200)
