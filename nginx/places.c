@@ -2,8 +2,8 @@
  * The workers share some memory, which the master maps before it forks and does not touch after that. Each worker has a
  * row in it, by its number in the master's list of processes. No other process that lives has that number. A row has
  * lines of eight words. The hash of a key says in which line it is. A word is the rest of the hash, and the count.
- * Always true: only a row's own worker writes it. A row counts as long as its worker says once in a while that it
- * lives, so places of a worker that was killed are free within a second. Only a count that takes the last places is
+ * Always true: only a row's own worker writes it. A row counts as long as its worker lives. If a worker has not said so
+ * for a while, the others ask the system, so places of a worker that was killed are free within a second. Only a count that takes the last places is
  * made under the lock, and no worker waits for long for it: the lock of a process that has gone is taken away. */
 #include "ngx_http_tallywheel.h"
 #include <ngx_md5.h>
@@ -12,7 +12,8 @@
 
 
 #define NGX_HTTP_TALLYWHEEL_BEAT        250          /* ms; so often a worker whose requests wait says that it lives */
-#define NGX_HTTP_TALLYWHEEL_DEAD        900          /* ms; so long it has not said so */
+#define NGX_HTTP_TALLYWHEEL_DOUBT       700          /* ms; so long it has not said so: does its process exist? */
+#define NGX_HTTP_TALLYWHEEL_DEAD        10000        /* ms; it is stopped, or another process has its id */
 #define NGX_HTTP_TALLYWHEEL_LINE        8            /* words */
 #define NGX_HTTP_TALLYWHEEL_COUNT_MASK  0xfffffULL   /* of a word; the other bits are of the hash */
 #define NGX_HTTP_TALLYWHEEL_SPINS       2048
@@ -22,6 +23,7 @@
 typedef struct {
     volatile ngx_msec_t        beat;    /* ngx_current_msec of its worker */
     volatile ngx_uint_t        total;   /* places */
+    ngx_atomic_t               pid;     /* 0: its worker has ended */
     volatile ngx_uint_t        denied;  /* requests that got no place, of all workers that had the row */
 } ngx_http_tallywheel_row_t;
 
@@ -102,6 +104,7 @@ ngx_http_tallywheel_live(ngx_event_t *ev)
     ngx_http_tallywheel_places_t  *p = &ngx_http_tallywheel_places;
 
     p->own->beat = ngx_current_msec;
+    p->own->pid = (ngx_atomic_uint_t) ngx_pid;
 
     if (p->own->total && !ev->timer_set) {
         ngx_add_timer(ev, NGX_HTTP_TALLYWHEEL_BEAT);
@@ -142,9 +145,24 @@ ngx_http_tallywheel_begin_places(ngx_cycle_t *cycle)
 static ngx_uint_t
 ngx_http_tallywheel_counts(ngx_http_tallywheel_row_t *row)
 {
-    return row->total
-           && (row == ngx_http_tallywheel_places.own
-               || (ngx_msec_int_t) (ngx_current_msec - row->beat) < NGX_HTTP_TALLYWHEEL_DEAD);
+    ngx_msec_int_t     silent;
+    ngx_atomic_uint_t  pid = row->pid;
+
+    if (row->total == 0 || pid == 0) {
+        return 0;
+    }
+
+    silent = (ngx_msec_int_t) (ngx_current_msec - row->beat);
+
+    if (row == ngx_http_tallywheel_places.own || silent < NGX_HTTP_TALLYWHEEL_DOUBT
+        || (silent < NGX_HTTP_TALLYWHEEL_DEAD && (kill((ngx_pid_t) pid, 0) == 0 || ngx_errno != ESRCH)))
+    {
+        return 1;
+    }
+
+    (void) ngx_atomic_cmp_set(&row->pid, pid, 0); /* another worker may have the row by now */
+
+    return 0;
 }
 
 

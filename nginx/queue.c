@@ -10,7 +10,7 @@
 
 
 #define NGX_HTTP_TALLYWHEEL_SLACK  5      /* ms; nginx's clock and the verdict's times are so coarse */
-#define NGX_HTTP_TALLYWHEEL_LATE   20     /* ms; a timer may be so late */
+#define NGX_HTTP_TALLYWHEEL_LATE   1000   /* ms; who has a place may be served so late, on a machine that is busy */
 #define NGX_HTTP_TALLYWHEEL_QUIET  60000  /* ms; between two lines of the log */
 
 

@@ -8,6 +8,7 @@ Covers: nginx/places.c, nginx/queue.c, nginx/wait.c.
 """
 import asyncio
 import collections
+import contextlib
 import os
 import signal
 import socket
@@ -189,8 +190,16 @@ def killed() -> None:
     wait_until("places of killed workers are free", lambda: waiting(server) == 0)
     again = Crowd(server, ["/slow?k=1"] * 20)
     same(again.await_answers(14), {429: 14}, "six wait again")
-    again.leave()
     crowd.leave()
+    old = server.worker_ids()
+    server.reload()
+    same(server.ask("/slow?k=1").status, 429, "those that wait in workers that shut down have their places")
+    same(waiting(server), 6)
+    for victim in old:  # nobody takes the number of such a worker; one in which nobody waited has ended by itself
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
+    wait_until("places of killed workers that were shutting down are free", lambda: waiting(server) == 0)
+    again.leave()
     end(server, "exited on signal 9|TW-E028")
 
 
@@ -257,6 +266,7 @@ log_format who '$arg_i $status';
 tallywheel_zone even window=1s shape=gcra burst=1; tallywheel_zone fixed window=3s; tallywheel_zone slide window=2s shape=sliding;
 server { LISTEN access_log ACCESS who;
     location = /even { tallywheel_limit even one 4 wait=5s; try_files /page =404; }
+    location = /line { tallywheel_limit even two 4 wait=3s queue=12; try_files /page =404; }
     location = /fixed { tallywheel_limit fixed one 4 wait=20s; try_files /page =404; }
     location = /slide { tallywheel_limit slide one 4 wait=10s; try_files /page =404; }
     location = /free { try_files /page =404; }
@@ -280,11 +290,13 @@ def in_order() -> None:
 
 
 def no_overtaking() -> None:
-    """Requests that come later, in both workers, take no units of those that wait."""
+    """Requests that come later, in both workers, take no units of those that wait: these have just the time that they need.
+    Most of the load is denied, and asks again at once, also when a unit is free."""
     server = make_quick("overtaking", 2).start()
-    crowd = Crowd(server, ["/even"] * 16)
-    load = rig.Load(server, "/even?i=late", clients=4)
-    same(crowd.await_answers(16), {200: 16})
+    crowd = Crowd(server, ["/line"] * 13)
+    wait_until("one is served", lambda: crowd.look() == [200])
+    load = rig.Load(server, "/line?i=late", clients=16)
+    same(crowd.await_answers(13), {200: 13})
     load.stop()
     same(load.failures, [])
     end(server)
