@@ -100,7 +100,7 @@ typedef struct {
     ngx_http_tallywheel_number_t   n;
     ngx_uint_t                     status;
     ngx_msec_t                     wait;
-    ngx_uint_t                     queue;    /* so many requests of a key may wait; 0: what the limit admits in `wait` */
+    ngx_uint_t                     queue;    /* so many requests of a key may wait, or 0 */
     ngx_uint_t                     is_text;  /* its limit or n has variables */
     ngx_uint_t                     joins;    /* it admits together with others, or not at all */
     ngx_uint_t                     waits;    /* it comes after all limits that are decided at once */

@@ -3,8 +3,9 @@
  * row in it, by its number in the master's list of processes. No other process that lives has that number. A row has
  * lines of eight words. The hash of a key says in which line it is. A word is the rest of the hash, and the count.
  * Always true: only a row's own worker writes it. A row counts as long as its worker lives. If a worker has not said so
- * for a while, the others ask the system, so places of a worker that was killed are free within a second. Only a count that takes the last places is
- * made under the lock, and no worker waits for long for it: the lock of a process that has gone is taken away. */
+ * for a while, the others ask the system, so places of a worker that was killed are free within a second. Only a count
+ * that takes a place is made under the lock, and no worker waits for long for it: the lock of a process that has gone
+ * is taken away. */
 #include "ngx_http_tallywheel.h"
 #include <ngx_md5.h>
 #include <sys/mman.h>
@@ -77,8 +78,8 @@ ngx_http_tallywheel_map_places(ngx_cycle_t *cycle, ngx_uint_t workers)
 
     memory = mmap(NULL, size, PROT_READ|PROT_WRITE, MAP_ANON|MAP_SHARED|MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
-        ngx_log_error(NGX_LOG_ALERT, cycle->log, ngx_errno, "tallywheel: mmap(%uz) failed, so wait= may let nobody wait",
-                      size);
+        ngx_log_error(NGX_LOG_ALERT, cycle->log, ngx_errno, "tallywheel: mmap(%uz) failed, so with wait= nobody "
+                      "may wait", size);
         return;
     }
 

@@ -4,8 +4,8 @@
  * bounded, and units that come too late.
  * In a worker the requests of a key are served in the order in which they came. The first one asks for its units, and
  * not before the time at which the requests of other workers that came before it have theirs.
- * Always true: a request that waits has a place, and a timer or a call under way. Who comes to a key whose requests wait
- * takes no units before them. At most a quarter of worker_connections wait in a worker. */
+ * Always true: a request that waits has a place, and a timer or a call under way. Who comes to a key whose requests
+ * wait takes no units before them. At most a quarter of worker_connections wait in a worker. */
 #include "ngx_http_tallywheel.h"
 
 
@@ -439,8 +439,9 @@ ngx_http_tallywheel_leave_queue(ngx_http_tallywheel_ctx_t *ctx)
 
     /* All that are behind one who goes without units come earlier. */
     gate = wait->gate;
+    each = ctx->entries[ctx->next].taken ? NULL : next;
 
-    for (each = next; each && !ctx->entries[ctx->next].taken; each = ngx_http_tallywheel_behind(&each->queue, wait->hash)) {
+    for ( /* void */ ; each; each = ngx_http_tallywheel_behind(&each->queue, wait->hash)) {
         another = each->gate;
         each->gate = gate;
         gate = another;

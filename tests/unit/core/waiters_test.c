@@ -69,8 +69,8 @@ WAITERS_TEST(units_that_return_go_to_who_waits) {
     assert_int_equal(gone.times, 0);
 }
 
-/* Goal: waiting callers get the whole rate, also if each of them is woken up late, and no more. Method: a thousand units
- * in 100 s, and turns only each 45 ms. Windows of a second end meanwhile. */
+/* Goal: waiting callers get the whole rate, also if each of them is woken up late, and no more. Method: a thousand
+ * units in 100 s, and turns only each 45 ms. Windows of a second end meanwhile. */
 WAITERS_TEST(who_waits_gets_the_whole_rate_although_it_wakes_up_late) {
     static struct told told;
     open_locally();
