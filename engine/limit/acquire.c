@@ -388,7 +388,8 @@ static bool waits(tw_family *family, tw_key key, tw_status status, const tw_verd
 
 /* A try of a caller that waits. `denied_ms` is when its last one was denied, or 0. A rate is kept although callers wake
  * up late (gcra.h). */
-static tw_status try(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t denied_ms, tw_verdict *verdict) {
+static tw_status try_again(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t denied_ms,
+                           tw_verdict *verdict) {
     int64_t late_ms = denied_ms != 0 ? twi_clock_mono_ms(&family->engine->clock) - denied_ms : 0;
     if (late_ms <= 0 || family->kind.limit->acquire != twi_gcra_acquire)
         return twi_load_relaxed(&family->kind.hot_acquire)(family, key, n, limit, verdict);
@@ -419,7 +420,7 @@ tw_status tw_acquire_wait(tw_family *family, tw_key key, int64_t n, int64_t limi
     for (;;) {
         uint32_t given = twi_event_count_value(&engine->given_back),
                  turned = twi_event_count_value(&engine->turn.ended);
-        status = try(family, key, n, limit, denied_ms, verdict);
+        status = try_again(family, key, n, limit, denied_ms, verdict);
         denied_ms = twi_clock_mono_ms(&engine->clock);
         int64_t left_ms = deadline_ms - denied_ms;
         if (!waits(family, key, status, verdict, left_ms)) return status;
@@ -476,7 +477,7 @@ static enum twi_look look(struct twi_operation *operation) {
         waiting->verdict = waiting->tries->verdict;
     } else {
         waiting->status =
-            try(family, operation->key, waiting->n, waiting->limit, waiting->denied_ms, &waiting->verdict);
+            try_again(family, operation->key, waiting->n, waiting->limit, waiting->denied_ms, &waiting->verdict);
     }
     return plan(waiting);
 }
