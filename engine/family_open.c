@@ -159,7 +159,8 @@ void twi_family_kind_choose(struct tw_family *family, const tw_family_options *o
      * not sent. */
     kind->synced = has_redis && !kind->is_gcra;
     kind->from_first = options->window == TW_WINDOW_FROM_FIRST;
-    kind->evicts_idle = options->on_full == TW_ON_FULL_EVICT_IDLE;
+    kind->evicts_idle = options->on_full == TW_ON_FULL_EVICT_IDLE && options->window == TW_WINDOW_FOREVER;
+    kind->takes_guests = options->on_full == TW_ON_FULL_EVICT_IDLE && !kind->evicts_idle;
     kind->has_starts = twi_calendar_has_starts(&family->rule);
     kind->is_hard = options->limit_mode == TW_LIMIT_HARD;
     kind->is_strict = options->limit_mode == TW_LIMIT_STRICT;
@@ -211,13 +212,24 @@ static void note_what_is_over(struct tw_family *family) {
 
 /* The number of keys for which the index of each window of a share is laid out. It is the number that windows of one
  * size have when they fill the share. */
-static uint64_t keys_laid(const struct tw_family *family, const tw_family_options *options) {
+static uint64_t keys_laid(struct tw_family *family, const tw_family_options *options) {
     twi_check(options->sub_windows != 0);
     bool is_one = family->rule.window == TW_WINDOW_FOREVER && !family->kind.evicts_idle;
     int64_t windows = is_one ? 1 : 1 + family->kind.sub_windows;
+    if (family->kind.takes_guests && options->memory_share != 0)
+        return twi_share_keys((uint64_t)twi_quota_beside_guests(&family->engine->arena, &family->quota), 1, false);
     if (family->kind.has_starts) windows += options->lateness_ms / twi_calendar_longest_ms(&family->rule);
     if (options->memory_share == 0 || windows > UINT16_MAX) return 0;
     return twi_share_keys(options->memory_share, (uint32_t)windows, family->kind.synced);
+}
+
+#define GUEST_WINDOWS_MAX 64 /* with more windows of history, some of them may have no guests */
+
+/* The memory of a family with guests is for the open window, the next one, and the history. */
+static uint8_t windows_with_guests(const struct tw_family *family, const tw_family_options *options) {
+    if (!family->kind.takes_guests) return 0;
+    int64_t history = options->history_ms / twi_calendar_longest_ms(&family->rule);
+    return (uint8_t)(2 + (history < GUEST_WINDOWS_MAX ? history : GUEST_WINDOWS_MAX));
 }
 
 #define STORE_STORED(field) twi_store_relaxed(&family->policy.field, options->field);
@@ -240,6 +252,7 @@ static void apply_policies(struct tw_family *family, const tw_family_options *op
                       family->kind.evicts_idle ? twi_idle_eviction_share(options->keys_max) : options->keys_max);
     twi_store_relaxed(&family->quota.overflows, options->on_full != TW_ON_FULL_REJECT && !family->kind.keeps_no_counts);
     twi_store_relaxed(&family->quota.bytes_max, (int64_t)options->memory_share);
+    twi_quota_divide(&family->engine->arena, &family->quota, windows_with_guests(family, options));
     twi_store_relaxed(&family->quota.keys_laid, keys_laid(family, options));
 }
 
@@ -309,7 +322,8 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->engine = engine;
     family->options = *options;
     family->rule = twi_options_rule(options);
-    if (options->on_full == TW_ON_FULL_EVICT_IDLE) family->rule.window = TWI_WINDOW_EVICTION;
+    if (options->on_full == TW_ON_FULL_EVICT_IDLE && options->window == TW_WINDOW_FOREVER)
+        family->rule.window = TWI_WINDOW_EVICTION;
     twi_family_kind_choose(family, options);
     if (family->kind.is_hard && family->kind.synced)
         twi_store_relaxed(&engine->leases.exist, true); /* the engine takes part in leases from now on */

@@ -556,7 +556,9 @@ enum tw_window {
 enum tw_on_full {
     TW_ON_FULL_OVERFLOW = 0,  /* counts in one overflow counter and returns TW_OVERFLOWED */
     TW_ON_FULL_REJECT = 1,    /* returns TW_ERR_FULL */
-    TW_ON_FULL_EVICT_IDLE = 2 /* keys not used for idle_ms are evicted (TW_WINDOW_FOREVER, Redis) */
+    TW_ON_FULL_EVICT_IDLE = 2 /* keys not used for idle_ms are evicted (TW_WINDOW_FOREVER, Redis).
+                                 Aligned and calendar windows, without Redis: soft limits forget
+                                 keys (docs/LIMITS.md) */
 };
 
 /** The result of tw_acquire() and tw_once() for a new key when the table is full. */
@@ -678,7 +680,8 @@ struct tw_family_options {
     uint64_t keys_expected; /* how many keys a window will have. Its index is prepared in advance if
                                memory allows it. Memory for the counters is certain only with
                                memory_share. 0: as many as in previous windows */
-    int64_t idle_ms;        /* TW_ON_FULL_EVICT_IDLE: a key not used for this long may be evicted.
+    int64_t idle_ms;        /* TW_ON_FULL_EVICT_IDLE with TW_WINDOW_FOREVER: a key not used for
+                               this long may be evicted.
                                At least 100, default TW_HOUR */
     uint32_t kind;          /* enum tw_kind */
     uint32_t closed_by;     /* enum tw_closed_by */
@@ -1716,7 +1719,8 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
       "times that fewer replicas than wait_replicas had the acknowledged data") \
     X(striped, counter, "counters that got stripes or slices because threads contended for them") \
     X(evicted, counter, \
-      "idle keys that were evicted (TW_ON_FULL_EVICT_IDLE); Redis has their counts") \
+      "keys that were evicted (TW_ON_FULL_EVICT_IDLE); Redis has their counts, without Redis the " \
+      "overflow counter has them") \
     X(limit_admitted, counter, "calls that a limit admitted") \
     X(limit_denied, counter, "calls that a limit did not admit, also in shadow mode") \
     X(limit_near, counter, "calls that were admitted and left a fifth of the limit, or less") \

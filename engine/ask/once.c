@@ -15,6 +15,8 @@ static tw_status check(const tw_family *family) {
     if (options->limit_shape != TW_SHAPE_FIXED) why = "limit_shape: tw_once() is for TW_SHAPE_FIXED families";
     if (options->limit_mode == TW_LIMIT_HARD && family->kind.synced)
         why = "limit_mode: with Redis tw_once() is not for TW_LIMIT_HARD families; take soft or strict ones";
+    if (family->kind.takes_guests)
+        why = "on_full: tw_once() is not for families with windows and TW_ON_FULL_EVICT_IDLE, which forget keys";
     return why == NULL ? TW_OK : twi_refuse(TW_ERR_MODE, why);
 }
 

@@ -133,8 +133,10 @@ struct twi_family_kind {
                       tw_status *status, struct twi_why *why); /* NULL means that keys are added one by one */
     bool closes_once;                                          /* TW_CLOSED_BY_ONE with Redis (turn/closing.h) */
     bool slides;                                               /* TW_SHAPE_SLIDING */
-    bool is_gcra;                   /* with TW_SHAPE_GCRA, its words are times, not counts (gcra.c) */
-    bool is_distinct;               /* with TW_KIND_DISTINCT, its cells have sketches (sketch.h) */
+    bool is_gcra;     /* with TW_SHAPE_GCRA, its words are times, not counts (gcra.c) */
+    bool is_distinct; /* with TW_KIND_DISTINCT, its cells have sketches (sketch.h) */
+    /* with TW_ON_FULL_EVICT_IDLE in families with windows: keys without room have short-lived counters (guests.h) */
+    bool takes_guests;
     twi_hot_distinct *hot_distinct; /* distinct_fast.h; refuses in other families */
     bool keeps_no_counts; /* one of these two is set, so calls that add to counts, or read them, are refused */
     bool is_strict;       /* TW_LIMIT_STRICT (strict.h) */

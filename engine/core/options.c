@@ -329,14 +329,29 @@ static tw_status check_memory_policy(const tw_family_options *in, const struct t
     return TW_OK;
 }
 
-/* Only Redis keeps the count of a key that was evicted (trap E26). */
+/* Returns the reason why a family with windows cannot evict, or NULL: its limits forget keys. */
+static const char *no_guests(const tw_family_options *in, const struct twi_options_context *context) {
+    if (in->window == TW_WINDOW_FROM_FIRST) return "is not for TW_WINDOW_FROM_FIRST families";
+    if (context->has_redis) return "with Redis belongs to TW_WINDOW_FOREVER families";
+    if (in->on_window_closed != NULL) return "is not for families with on_window_closed: it would not see evicted keys";
+    if (in->kind != TW_KIND_COUNTER) return "belongs to TW_KIND_COUNTER";
+    if (in->limit_mode == TW_LIMIT_HARD)
+        return "is not for TW_LIMIT_HARD: what an evicted key took could be sold again";
+    if (in->limit_mode == TW_LIMIT_STRICT) return "is not for TW_LIMIT_STRICT: an evicted key could pass its limit";
+    return NULL;
+}
+
+/* In an endless family, only Redis keeps the count of a key that was evicted (trap E26). */
 static tw_status check_ageing(const tw_family_options *in, const struct twi_options_context *context) {
     if (in->on_full != TW_ON_FULL_EVICT_IDLE) {
         if (in->idle_ms == 0) return TW_OK;
         return refuse(in, "idle_ms: belongs to on_full = TW_ON_FULL_EVICT_IDLE");
     }
-    if (in->window != TW_WINDOW_FOREVER)
-        return refuse(in, "on_full: TW_ON_FULL_EVICT_IDLE belongs to TW_WINDOW_FOREVER families");
+    if (in->window != TW_WINDOW_FOREVER) {
+        const char *why = no_guests(in, context);
+        if (why != NULL) return refuse(in, "on_full: TW_ON_FULL_EVICT_IDLE %s", why);
+        return in->idle_ms == 0 ? TW_OK : refuse(in, "idle_ms: belongs to TW_WINDOW_FOREVER families");
+    }
     if (!context->has_redis)
         return refuse(in, "on_full: TW_ON_FULL_EVICT_IDLE needs a redis_url: only Redis keeps evicted counts");
     if (context->is_shared)
@@ -525,7 +540,8 @@ static void fill_family_defaults(tw_family_options *options) {
     int64_t longest_ms = twi_calendar_longest_ms(&rule);
     int64_t window_ms = has_starts(options) ? needed_ms(options) : longest_ms;
     if (options->redis_tags == 0) options->redis_tags = TWI_OPTIONS_TAGS_DEFAULT;
-    if (options->on_full == TW_ON_FULL_EVICT_IDLE && options->idle_ms == 0) options->idle_ms = IDLE_MS_DEFAULT;
+    if (options->on_full == TW_ON_FULL_EVICT_IDLE && options->window == TW_WINDOW_FOREVER && options->idle_ms == 0)
+        options->idle_ms = IDLE_MS_DEFAULT;
     if (!has_starts(options)) {
         options->retention_ms = 0;
         return;

@@ -13,8 +13,8 @@
 #include "engine/count/call.h"
 #include "engine/count/dirty.h"
 #include "engine/count/lookup.h"
+#include "engine/count/overflow.h"
 #include "engine/table/packed.h"
-#include "engine/table/spill.h"
 #include "engine/table/stripe.h"
 
 #include <stdlib.h>
@@ -33,20 +33,11 @@ static tw_status overflow(struct twi_call *call, struct twi_place *place, int64_
                                            ? "memory_bytes_max: there is no room to begin this window"
                                            : "on_full: there is no room for a new key, and the family rejects");
     }
-    uint64_t before;
-    place->cell = &place->generation->overflow;
-    place->meta = twi_load_relaxed(&place->cell->meta);
-    switch (twi_cell_add(place->cell, place->meta, delta, &before)) {
-    case TWI_ADD_FROZEN: return TWI_AGAIN;
-    case TWI_ADD_RANGE: return twi_refuse_for(TWI_WHY_SUM);
-    default: break;
-    }
-    twi_place_mark(call, place, before);
-    if (!twi_spill_add(&call->engine->arena, place->generation, &call->lookup, call->self->shard, delta))
-        twi_port_count(call->engine, overflow_sketches_refused, 1);
-    *view = twi_word_value(before) + delta;
-    twi_port_count(call->engine, overflow_increments, 1);
-    return TW_OVERFLOWED;
+    struct twi_generation *generation = place->generation;
+    tw_status status = twi_overflow_add(call, place, delta, false, view);
+    /* the limit of the key counts what tw_add() added, too */
+    if (status == TW_OVERFLOWED && twi_guest_begins(call, generation)) twi_guest_note(call, generation, delta);
+    return status;
 }
 
 /* Makes one attempt. Returns TWI_AGAIN if the window changed meanwhile. */
@@ -139,6 +130,15 @@ tw_status tw_add_at(tw_family *family, tw_key key, int64_t delta, int64_t unix_m
     return status;
 }
 
+static tw_status reset_guest(struct twi_call *call, struct twi_place *place, int64_t *taken) {
+    int64_t view;
+    *taken = twi_guest_view(call, place->generation);
+    if (*taken == 0) return TW_OK;
+    tw_status status = twi_guest_add(call, place, -*taken, INT64_MAX, &view);
+    if (status == TW_OK) (void)twi_count_increments(call->engine, call->self, 1);
+    return status == TW_ERR_RANGE ? TWI_AGAIN : status; /* it was given up meanwhile */
+}
+
 tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {
     struct twi_call call;
     if (family->kind.keeps_no_counts) return twi_count_refuse(family);
@@ -151,6 +151,10 @@ tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {
         status = twi_call_now(&call);
         if (status != TW_OK) break;
         if (!twi_place_find(&call, &place)) {
+            if (twi_guest_may_be(call.family, place.generation)) {
+                status = reset_guest(&call, &place, &taken);
+                continue;
+            }
             if (!call.family->kind.evicts_idle || place.previous == NULL)
                 break; /* the key is unknown, so its count is 0 already */
             status = twi_place_make(&call, &place);
@@ -194,7 +198,12 @@ tw_status tw_get(tw_family *family, tw_key key, int64_t *view) {
     if (twi_unlikely(status != TW_OK)) return status;
     int64_t seen = 0;
     status = twi_call_now(&call);
-    if (twi_likely(status == TW_OK) && find_with_interest(&call, &place)) seen = twi_cell_view(place.cell, place.meta);
+    if (twi_likely(status == TW_OK)) {
+        if (find_with_interest(&call, &place))
+            seen = twi_cell_view(place.cell, place.meta);
+        else if (twi_guest_may_be(family, place.generation))
+            seen = twi_guest_view(&call, place.generation);
+    }
     twi_call_end(&call);
     if (view != NULL && status == TW_OK) *view = seen;
     return status;
@@ -243,6 +252,9 @@ tw_status tw_read_sized(tw_family *family, tw_key key, tw_reading *reading, size
             seen.total = seen.known ? twi_saturated_sum(base, acked - rest) : 0;
             if (seen.known) seen.age_ms = twi_clock_mono_ms(&call.engine->clock) - twi_total_state_ms(total_state);
         }
+    } else if (status == TW_OK && twi_guest_may_be(family, place.generation)) {
+        seen.local = seen.view = twi_guest_view(&call, place.generation);
+        seen.error_bound = TW_UNBOUNDED; /* it may have been given up before */
     }
     twi_call_end(&call);
     if (status == TW_OK && reading != NULL) twi_sized_copy(reading, size, &seen, sizeof seen);

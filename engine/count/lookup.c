@@ -168,6 +168,20 @@ static bool still_lives_before(const struct twi_call *call, struct twi_place *pl
            lives_on(call, twi_table_close_probe(&call->engine->arena, before, &next_key), place, before);
 }
 
+/* ---- guests ---- */
+
+bool twi_guest_begins(const struct twi_call *call, struct twi_generation *generation) {
+    return twi_unlikely(call->family->kind.takes_guests) && generation != NULL &&
+           twi_guests_begin(&call->engine->arena, generation) != NULL;
+}
+
+int64_t twi_guest_view(const struct twi_call *call, struct twi_generation *generation) {
+    struct twi_guests *guests = twi_guests_of(&call->engine->arena, generation);
+    struct twi_guest guest = {0};
+    if (guests != NULL) twi_guest_find(guests, &call->lookup, 0, &guest);
+    return guest.value;
+}
+
 /* ---- first inserts ---- */
 
 struct currency {
@@ -210,6 +224,7 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     struct tw_family *family = call->family;
     if (family->kind.evicts_idle) return twi_idle_make(call, place);
     if (place->generation != NULL && twi_generation_is_packed(place->generation)) return TWI_AGAIN;
+    if (twi_guest_may_be(family, place->generation)) return TW_ERR_FULL; /* a key is not both: counter and guest */
     /* The window was found in this section. If it has been sealed or dropped since, its leaves are closed. But a
      * late caller may have opened the window again after the drop, and left it empty (see below). So the function
      * reads the clock again. */
@@ -247,6 +262,8 @@ enum twi_found twi_place_insert(const struct twi_insert *insert, struct twi_cell
     /* a record that was made in this section is given back to its table, which exists as long as the section */
     if (insert->vacancy.made == NULL && twi_unlikely(twi_generation_is_packed(insert->generation)))
         return TWI_GONE_SEALED;
+    if (insert->vacancy.made == NULL && twi_guest_may_be(insert->generation->family, insert->generation))
+        return TWI_NO_ROOM;
     return twi_table_insert(insert, still_current, &currency, cell);
 }
 
@@ -258,12 +275,14 @@ int64_t twi_view_in(const struct twi_call *call, struct twi_generation *generati
         if (cell == NULL && twi_unlikely(call->self->in_hook) &&
             twi_load_relaxed(&call->engine->here->hook.thread) == call->self)
             cell = twi_closing_keys_find(generation, call->lookup.key);
-        return cell != NULL ? twi_cell_view(cell, twi_cell_publish(cell)) : 0;
+        if (cell != NULL) return twi_cell_view(cell, twi_cell_publish(cell));
+        return twi_guest_may_be(call->family, generation) ? twi_guest_view(call, generation) : 0;
     }
     tw_key key = call->lookup.key;
     struct twi_final final;
     uint64_t hash = call->engine->hashing.fn(&call->engine->hashing.secret, key.data, key.size);
-    return twi_packed_find(arena, packed, hash, key, &final) ? twi_saturated_sum(final.local, final.base) : 0;
+    if (twi_packed_find(arena, packed, hash, key, &final)) return twi_saturated_sum(final.local, final.base);
+    return twi_guest_may_be(call->family, generation) ? twi_guest_view(call, generation) : 0;
 }
 
 bool twi_may_take_interest(const struct twi_call *call) {

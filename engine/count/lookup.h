@@ -6,6 +6,7 @@
 #include "engine/count/call.h"
 #include "engine/count/dirty.h"
 #include "engine/core/window_map.h"
+#include "engine/table/guests.h"
 #include "tallywheel.h"
 
 /* ---- idle lookup ----
@@ -66,6 +67,18 @@ int64_t twi_view_in(const struct twi_call *call, struct twi_generation *generati
 /* Returns the status of a call for a window at unix_ms that does not exist here. TW_OK means that the window may be
  * empty. TW_ERR_LATE means that it has ended permanently. */
 tw_status twi_absent_window_status(struct tw_family *family, int64_t unix_ms, int64_t now_ms);
+
+/* ---- guests ----
+ * keys that came when their window was full (table/guests.h), in families with `takes_guests`. */
+
+/* Returns true if the window is full and has guests. */
+TWI_INLINE bool twi_guest_may_be(const struct tw_family *family, struct twi_generation *generation) {
+    return twi_unlikely(family->kind.takes_guests) && generation != NULL && twi_guests_have_come(generation);
+}
+/* Called when there was no room for the key's counter. Returns true if the window has guests from now on. */
+bool twi_guest_begins(const struct twi_call *call, struct twi_generation *generation);
+/* Returns the units of the guest that are known; 0 if it is none. */
+int64_t twi_guest_view(const struct twi_call *call, struct twi_generation *generation);
 
 /* Marks the counter after an add that returned `before`. */
 TWI_INLINE void twi_place_mark(const struct twi_call *call, const struct twi_place *place, uint64_t before) {

@@ -7,6 +7,7 @@
 #include "engine/count/call.h"
 #include "engine/count/dirty.h"
 #include "engine/count/lookup.h"
+#include "engine/count/overflow.h"
 #include "engine/limit/decision.h"
 #include "engine/table/stripe.h"
 
@@ -153,6 +154,18 @@ tw_status twi_counted_acquire(tw_family *family, tw_key key, int64_t n, int64_t 
     return status;
 }
 
+/* ---- guests ---- */
+
+tw_status twi_counted_take_guest(struct twi_call *call, struct twi_place *place, int64_t n, int64_t limit,
+                                 struct twi_decision *decision) {
+    if (!twi_call_is_current(call)) return TWI_AGAIN;
+    decision->now_ms = call->now_ms;
+    decision->bound = TW_UNBOUNDED; /* earlier units of the key may have been given up */
+    tw_status status = twi_guest_add(call, place, n, limit, &decision->view);
+    decision->full = status == TW_ERR_FULL;
+    return status;
+}
+
 /* ---- refund ----
  * 
  * Always true: units never return to a later window than the one from which they were taken, so the next window never
@@ -240,6 +253,21 @@ static bool has_counted(const struct giving *giving, const struct tw_family *fam
     return giving->undoes && counts_here;
 }
 
+/* The units of an undone call are in the overflow counter, whatever is known of the guest. A refund may be wrong, so it
+ * returns only units that are known. */
+static tw_status put_back_to_guest(struct twi_call *call, struct twi_place *place, const struct giving *giving) {
+    int64_t view;
+    if (!giving->undoes) {
+        tw_status status = twi_guest_add(call, place, -giving->n, INT64_MAX, &view);
+        return status == TW_ERR_RANGE || status == TW_ERR_FULL ? twi_refuse_for(TWI_WHY_REFUND) : status;
+    }
+    struct twi_generation *generation = place->generation;
+    tw_status status = twi_overflow_add(call, place, -giving->n, false, &view);
+    if (status != TW_OVERFLOWED) return status == TWI_AGAIN ? refuse_late() : status;
+    twi_guest_note(call, generation, -giving->n);
+    return TW_OK;
+}
+
 static tw_status make_place(struct twi_call *call, const struct giving *giving, struct twi_place *place) {
     if (call->family->kind.from_first || has_counted(giving, call->family)) return refuse_late();
     if (!call->family->kind.synced) return twi_refuse_for(TWI_WHY_REFUND); /* Redis had admitted no units */
@@ -259,7 +287,10 @@ static tw_status undo_without_room(struct twi_call *call, const struct giving *g
 static tw_status put_back_once(struct twi_call *call, const struct giving *giving) {
     struct twi_place place = {0};
     tw_status status = call->at ? TW_OK : check_window(call, giving->window_start_ms);
-    if (status == TW_OK && !twi_place_find(call, &place)) status = make_place(call, giving, &place);
+    if (status == TW_OK && !twi_place_find(call, &place)) {
+        if (twi_guest_may_be(call->family, place.generation)) return put_back_to_guest(call, &place, giving);
+        status = make_place(call, giving, &place);
+    }
     if (status == TW_ERR_FULL && giving->undoes) return undo_without_room(call, giving);
     if (status != TW_OK) return status;
     if (is_another_incarnation(call, &place, giving->window_start_ms)) return refuse_late();

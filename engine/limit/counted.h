@@ -134,6 +134,10 @@ static inline void twi_counting_look_at_previous(const struct twi_place *place, 
         decision->view = twi_cell_view(place->previous, twi_load_relaxed(&place->previous->meta));
 }
 
+/* Decides with the guest of a key that has no counter, because the window is full (table/guests.h). */
+tw_status twi_counted_take_guest(struct twi_call *call, struct twi_place *place, int64_t n, int64_t limit,
+                                 struct twi_decision *decision);
+
 /* Finds or makes the counter, and decides. Returns TWI_AGAIN if the clock has moved, or the window was sealed. */
 TWI_INLINE tw_status twi_counting_try(const struct twi_counting *counting, struct twi_call *call, int64_t n,
                                       int64_t limit, struct twi_decision *decision) {
@@ -146,12 +150,16 @@ TWI_INLINE tw_status twi_counting_try(const struct twi_counting *counting, struc
         decision->view = 0;
         twi_counting_fill_window(call, &place, false, decision);
         if (call->family->kind.evicts_idle) twi_counting_look_at_previous(&place, decision);
+        if (twi_guest_may_be(call->family, place.generation))
+            return twi_counted_take_guest(call, &place, n, limit, decision);
         int64_t most = counting->unknown(call, n, limit, decision);
         /* the call takes no units, so no counter is made */
         if (n == 0 || n > most) return twi_saturated_sum(decision->view, n) > most ? TW_DENIED : TW_OK;
         if (!twi_call_is_current(call)) return TWI_AGAIN;
         decision->now_ms = call->now_ms;
         tw_status status = twi_place_make(call, &place);
+        if (status == TW_ERR_FULL && twi_guest_begins(call, place.generation))
+            return twi_counted_take_guest(call, &place, n, limit, decision);
         decision->full = status == TW_ERR_FULL;
         if (status != TW_OK) return status;
     }

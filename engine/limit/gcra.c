@@ -25,7 +25,7 @@
  * is the same at each moment of the lag. All other calls read the exact clock, except calls that request more than the
  * bucket can contain.
  * Always true: a word moves only towards the future, except when units are put back or another limit is named. A denied
- * call does not write, except that it may close a word, or name another limit. */
+ * call does not write, except that it may close a word, name another limit, or note that a guest was used. */
 #include "engine/limit/gcra.h"
 
 #include "engine/core/window_map.h"
@@ -116,6 +116,32 @@ static uint64_t make_word(struct twi_cell *cell, int64_t number, int64_t moment)
     return ((uint64_t)number << TWI_GCRA_PACE_MOMENT_BITS | (uint64_t)moment) << TWI_COUNT_SHIFT;
 }
 
+/* ---- guests ----
+ * keys that came when their window was full. The value of a guest is its moment, in units of 2^28, rounded down. So
+ * each call costs up to 2^-29 of a window too little. Where that is much of what a unit costs, it is rounded up, and
+ * a call costs too much. The moment is of the limit of the next call. Nothing closes a guest at the end of its window:
+ * what a call admits there at that time may be forgotten, as guests may be. */
+
+#define GUEST_SHIFT (TWI_GCRA_PACE_MOMENT_BITS - TWI_GUEST_VALUE_BITS)
+#define GUEST_FINE (INT64_C(256) << GUEST_SHIFT)
+
+static int64_t guest_value_of(const struct twi_gcra_pace *pace) {
+    int64_t up = pace->charge < GUEST_FINE ? (INT64_C(1) << GUEST_SHIFT) - 1 : 0;
+    int64_t value = (pace->empty + up) >> GUEST_SHIFT;
+    return value < 1 ? 1 : value > TWI_GUEST_MOST ? TWI_GUEST_MOST : value;
+}
+
+static struct bucket read_guest(const struct twi_guest *guest) {
+    return (struct bucket){guest->value << GUEST_SHIFT, 0};
+}
+
+static struct bucket guest_in(const struct twi_call *call, struct twi_generation *generation) {
+    struct twi_guests *guests = twi_guests_of(&call->engine->arena, generation);
+    struct twi_guest guest = {0};
+    if (guests != NULL) twi_guest_find(guests, &call->lookup, 0, &guest);
+    return read_guest(&guest);
+}
+
 /* ---- the window before ---- */
 
 /* Returns the bucket of the previous window, which is closed. Its word no longer changes. */
@@ -128,7 +154,7 @@ static struct bucket close_before(const struct twi_call *call) {
     bool is_sealed = twi_load_acquire(&before->phase) >= TWI_SEALED;
     struct twi_cell *cell =
         is_sealed ? twi_table_find(arena, before, &call->lookup) : twi_table_close_probe(arena, before, &call->lookup);
-    if (cell == NULL) return (struct bucket){0};
+    if (cell == NULL) return twi_guest_may_be(call->family, before) ? guest_in(call, before) : (struct bucket){0};
     /* N3, pairs with N4, so a call that finds it closed reads a later clock */
     uint64_t word = is_sealed ? TWI_FROZEN : twi_or_acqrel(&cell->local, TWI_GCRA_PACE_CLOSED);
     int64_t value = (word & TWI_FROZEN) != 0 ? twi_cell_local(cell, twi_cell_publish(cell)) : twi_word_value(word);
@@ -200,11 +226,37 @@ static tw_status take(struct twi_gcra_pace *pace, const struct twi_call *call, c
     }
 }
 
+/* A guest whose bucket is empty now is given up first, because it costs nothing. */
+static tw_status take_guest(struct twi_gcra_pace *pace, const struct twi_call *call,
+                            struct twi_generation *generation) {
+    struct twi_guests *guests = twi_guests_of(&call->engine->arena, generation);
+    if (guests == NULL) return TW_ERR_FULL;
+    struct bucket begins = carried(call);
+    pace->is_guest = true;
+    for (;;) {
+        struct twi_guest guest;
+        int64_t spent = pace->now >> GUEST_SHIFT;
+        twi_guest_find(guests, &call->lookup, spent, &guest);
+        struct bucket found = guest.value != 0 ? read_guest(&guest) : begins;
+        tw_status status = decide_bucket(pace, call, &found);
+        if (status == TW_DENIED) twi_guest_touch(guests, &guest);
+        if (status != TW_OK || pace->n == 0) return status;
+        if (!twi_guest_set(guests, &call->lookup, &guest, guest_value_of(pace))) continue;
+        if (twi_guest_gives_up(&guest, spent)) twi_port_count(call->engine, evicted, 1);
+        return TW_OK;
+    }
+}
+
 static tw_status acquire_once(struct twi_gcra_pace *pace, struct twi_call *call, bool *full) {
     twi_check_dear(call->family->kind.is_gcra);
     struct twi_place place;
     set_now(pace, call);
     if (!twi_place_find(call, &place)) {
+        if (twi_guest_may_be(call->family, place.generation)) {
+            tw_status taken = take_guest(pace, call, place.generation);
+            *full = taken == TW_ERR_FULL;
+            return taken;
+        }
         /* no counter is made if the call is denied or takes no units, unless it names another limit */
         struct bucket before = carried(call);
         tw_status decided = decide_bucket(pace, call, &before);
@@ -212,6 +264,10 @@ static tw_status acquire_once(struct twi_gcra_pace *pace, struct twi_call *call,
         if (!writes) return decided;
         tw_status status = twi_place_make(call, &place);
         if (status == TW_ERR_FULL && decided == TW_DENIED) return decided;
+        if (status == TW_ERR_FULL && twi_guest_begins(call, place.generation)) {
+            set_now(pace, call);
+            return take_guest(pace, call, place.generation);
+        }
         *full = status == TW_ERR_FULL;
         if (status != TW_OK) return status;
     }
@@ -226,7 +282,7 @@ static void fill_verdict(const struct twi_gcra_pace *pace, tw_status status, boo
                             .used = pace->burst - left,
                             .remaining = left,
                             .window_start_ms = pace->start_ms,
-                            .error_bound = full ? TW_UNBOUNDED : 0,
+                            .error_bound = full || pace->is_guest ? TW_UNBOUNDED : 0,
                             .decided_by = full ? TW_BY_FULL : TW_BY_LOCAL,
                             .allowed = status == TW_OK};
     if (ahead > 0) verdict->reset_after_ms = twi_gcra_pace_until_ms(pace, pace->empty);
@@ -314,12 +370,28 @@ void twi_gcra_raise(tw_family *family, tw_key key, int64_t limit, int64_t ahead_
     twi_call_end(&call);
 }
 
+static tw_status put_back_to_guest(const struct twi_gcra_pace *pace, const struct twi_call *call,
+                                   struct twi_generation *generation) {
+    struct twi_guests *guests = twi_guests_of(&call->engine->arena, generation);
+    struct twi_guest guest = {0};
+    if (guests == NULL) return TW_ERR_LATE;
+    do {
+        twi_guest_find(guests, &call->lookup, 0, &guest);
+        if (guest.value == 0) return TW_ERR_LATE; /* it was given up */
+    } while (
+        !twi_guest_set(guests, &call->lookup, &guest,
+                       guest.value > pace->charge >> GUEST_SHIFT ? guest.value - (pace->charge >> GUEST_SHIFT) : 1));
+    return TW_OK;
+}
+
 /* Returns units for tw_acquire_all(), which knows the limit, and returns only units that it has just taken. If the
  * key has moved to the next window, or another call has named another limit, the function changes the word of that. */
 static tw_status put_back_once(const struct twi_gcra_pace *pace, struct twi_call *call) {
     twi_check_dear(pace->charge >= 0);
     struct twi_place place;
-    if (!twi_place_find(call, &place)) return TW_ERR_LATE;
+    if (!twi_place_find(call, &place))
+        return twi_guest_may_be(call->family, place.generation) ? put_back_to_guest(pace, call, place.generation)
+                                                                : TW_ERR_LATE;
     uint64_t word = twi_load_acquire(&place.cell->local), after;
     do {
         if ((word & (TWI_FROZEN | TWI_GCRA_PACE_CLOSED)) != 0) return TWI_AGAIN;

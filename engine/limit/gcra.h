@@ -21,6 +21,7 @@ struct twi_gcra_pace {
     int64_t start_ms, since_us, now; /* `now` counts from the start of the window, in the unit of the word */
     bool is_exact;                   /* `now` was read from the exact clock */
     int64_t late;                    /* so long before `now` the caller waited for the units already */
+    bool is_guest;                   /* the key has no counter, and earlier units of it may be forgotten (guests.h) */
     int64_t empty;                   /* the moment that the word will contain after the call */
 };
 

@@ -356,7 +356,8 @@ static tw_status check_family(const tw_family *family) {
     const tw_family_options *options = &family->options;
     const char *why = NULL;
     if (family->kind.from_first) why = "window: tw_reserve() is not for TW_WINDOW_FROM_FIRST families";
-    if (family->kind.evicts_idle) why = "on_full: tw_reserve() is not for TW_ON_FULL_EVICT_IDLE families";
+    if (family->kind.evicts_idle || family->kind.takes_guests)
+        why = "on_full: tw_reserve() is not for TW_ON_FULL_EVICT_IDLE families";
     if (options->kind != TW_KIND_COUNTER) why = "kind: tw_reserve() is for TW_KIND_COUNTER families";
     if (options->limit_mode == TW_LIMIT_HARD)
         why = "limit_mode: tw_reserve() is not for TW_LIMIT_HARD families; soft and strict ones are as exact";

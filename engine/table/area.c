@@ -53,7 +53,44 @@ static int64_t bytes_of(uint32_t lines) {
     return (int64_t)twi_arena_round(lines) * TWI_LINE_BYTES;
 }
 
+struct twi_quota_use twi_quota_use(const struct twi_arena *arena, struct twi_quota *quota) {
+    int64_t most = most_without_sketches(quota);
+    if (most != 0) return (struct twi_quota_use){twi_load_relaxed(&quota->bytes), most};
+    return (struct twi_quota_use){twi_arena_rest_used(arena), twi_arena_rest_max(arena)};
+}
+
+static int64_t part_of(const struct twi_arena *arena, struct twi_quota *quota, uint8_t windows) {
+    twi_check_dear(windows != 0);
+    return twi_quota_use(arena, quota).most / windows;
+}
+
+/* Returns the lines of the greatest piece that has at most so many, but at least two. */
+static uint32_t round_down(int64_t lines) {
+    if (lines > INT32_MAX) lines = INT32_MAX;
+    if (lines > TWI_SEGMENT_LINES) return (uint32_t)(lines - lines % TWI_SEGMENT_LINES);
+    while (lines > 2 && twi_arena_round((uint32_t)lines) != lines) lines--;
+    return lines > 2 ? (uint32_t)lines : 2;
+}
+
+void twi_quota_divide(const struct twi_arena *arena, struct twi_quota *quota, uint8_t windows) {
+    uint32_t lines = windows != 0 ? round_down(part_of(arena, quota, windows) / 4 / TWI_LINE_BYTES) : 0;
+    twi_store_relaxed(&quota->guest_lines, lines);
+    twi_store_relaxed(&quota->windows, windows);
+}
+
+int64_t twi_quota_beside_guests(const struct twi_arena *arena, struct twi_quota *quota) {
+    return part_of(arena, quota, twi_load_relaxed(&quota->windows)) - bytes_of(twi_load_relaxed(&quota->guest_lines));
+}
+
+/* Windows with guests have equal parts of the memory, so that the next window finds room, whatever came in this one. */
+static bool is_window_full(const struct twi_arena *arena, struct twi_generation *generation, int64_t bytes) {
+    struct twi_quota *quota = generation->quota;
+    return twi_unlikely(twi_load_relaxed(&quota->windows) != 0) &&
+           twi_load_relaxed(&generation->bytes) + bytes > twi_quota_beside_guests(arena, quota);
+}
+
 uint32_t twi_piece_take(struct twi_arena *arena, struct twi_generation *generation, uint32_t lines) {
+    if (is_window_full(arena, generation, bytes_of(lines))) return 0;
     if (!charge(generation, bytes_of(lines), most_without_sketches(generation->quota))) return 0;
     uint32_t line = twi_quota_take(arena, generation->quota, lines);
     if (line == 0) discharge(generation, bytes_of(lines));
@@ -89,12 +126,6 @@ uint32_t twi_piece_take_for_spill(struct twi_arena *arena, struct twi_generation
         if (line != 0) return line;
     }
     return 0;
-}
-
-struct twi_quota_use twi_quota_use(const struct twi_arena *arena, struct twi_quota *quota) {
-    int64_t most = most_without_sketches(quota);
-    if (most != 0) return (struct twi_quota_use){twi_load_relaxed(&quota->bytes), most};
-    return (struct twi_quota_use){twi_arena_rest_used(arena), twi_arena_rest_max(arena)};
 }
 
 int64_t twi_piece_room(const struct twi_arena *arena, struct twi_quota *quota) {

@@ -42,6 +42,11 @@ struct twi_quota_use {
     int64_t used, most;
 };
 struct twi_quota_use twi_quota_use(const struct twi_arena *arena, struct twi_quota *quota);
+/* Divides the memory of a family with guests (guests.h) evenly among so many windows; 0: it has none. Of each part a
+ * quarter is for guests, or less, because a piece of memory has one of some sizes. */
+void twi_quota_divide(const struct twi_arena *arena, struct twi_quota *quota, uint8_t windows);
+/* Returns the bytes of a part that are for the counters of the keys that come first. */
+int64_t twi_quota_beside_guests(const struct twi_arena *arena, struct twi_quota *quota);
 /* Takes memory for a generation within its family's share, except for the part that the share reserves for sketches.
  * 0 means that there is none. */
 uint32_t twi_piece_take(struct twi_arena *arena, struct twi_generation *generation, uint32_t lines);

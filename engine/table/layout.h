@@ -109,8 +109,11 @@ struct twi_quota {
     _Atomic uint64_t keys_max; /* the bound for each generation; 0 means that there is none */
     /* the number of keys for which the index of each window is laid out; 0 means that there is no share */
     _Atomic uint64_t keys_laid;
-    _Atomic bool overflows; /* adds of keys without memory are counted in the overflow counter */
-    twi_parts parts;        /* the memory reserved for it: bytes_max, or more if the share was larger */
+    /* with guests (guests.h): the size of their table in each window, and how many windows share the memory. 0: none */
+    _Atomic uint32_t guest_lines;
+    _Atomic uint8_t windows;
+    _Atomic bool overflows;       /* adds of keys without memory are counted in the overflow counter */
+    twi_parts parts;              /* the memory reserved for it: bytes_max, or more if the share was larger */
 };
 
 /* Records that are prepared in advance (area.h). Each has 1 to 4 lines. `places` is the number of records for short
@@ -269,7 +272,11 @@ struct twi_generation {
     /* inserts and adders write these fields */
     _Atomic uint64_t keys; /* published keys */
     _Atomic int64_t bytes; /* the bytes of the pieces that this generation owns */
-    int64_t expiry_ms;     /* when it expires in Redis: max(end, opening) + retention; 0 means never */
+    union {
+        int64_t expiry_ms; /* when it expires in Redis: max(end, opening) + retention; 0 means never */
+        /* without Redis: the line of the table of the keys that came when the window was full (guests.h); 0: none */
+        _Atomic uint32_t guests;
+    };
     struct twi_generation_marks marks;
     _Atomic uint32_t next_arrival; /* the next generation that the turn has not seen yet */
     struct twi_generation_turn turn;

@@ -283,6 +283,11 @@ static struct twi_spill_shard *lock_one(struct twi_arena *arena, struct twi_spil
     return NULL;
 }
 
+static void miss(struct twi_spill *sketch, const struct twi_lookup_key *lookup, int64_t delta) {
+    struct twi_spill_missed *missed = twi_spill_missed_of(sketch, lookup->tag);
+    add_saturated(delta > 0 ? &missed->more : &missed->less, delta > 0 ? delta : -delta);
+}
+
 bool twi_spill_add(struct twi_arena *arena, struct twi_generation *generation, const struct twi_lookup_key *lookup,
                    uint32_t thread, int64_t delta) {
     uint32_t kind = twi_kind_for(lookup->key.size, false), shards;
@@ -298,8 +303,15 @@ bool twi_spill_add(struct twi_arena *arena, struct twi_generation *generation, c
     }
     bool counted = shard != NULL && count_in(shard, lookup, delta);
     if (shard != NULL) twi_store_release(&shard->lock, 0); /* B4, pairs with B3 */
-    struct twi_spill_missed *missed = twi_spill_missed_of(sketch, lookup->tag);
-    if (!counted) add_saturated(delta > 0 ? &missed->more : &missed->less, delta > 0 ? delta : -delta);
+    if (!counted) miss(sketch, lookup, delta);
+    return true;
+}
+
+bool twi_spill_add_first(struct twi_arena *arena, struct twi_generation *generation,
+                         const struct twi_lookup_key *lookup, uint32_t thread, int64_t delta) {
+    struct twi_spill *sketch = twi_spill_of(arena, generation);
+    if (sketch == NULL) return twi_spill_add(arena, generation, lookup, thread, delta);
+    miss(sketch, lookup, delta);
     return true;
 }
 

@@ -78,6 +78,11 @@ TWI_INLINE struct twi_spill_missed *twi_spill_missed_of(struct twi_spill *sketch
 bool twi_spill_add(struct twi_arena *arena, struct twi_generation *generation, const struct twi_lookup_key *lookup,
                    uint32_t thread, int64_t delta);
 
+/* Does the same for a key that has probably not come before. Its units count as missed, because of a flood of such keys
+ * none needs an entry, and an entry costs more than all else. */
+bool twi_spill_add_first(struct twi_arena *arena, struct twi_generation *generation,
+                         const struct twi_lookup_key *lookup, uint32_t thread, int64_t delta);
+
 /* Called when a window has grown. If the window has much of the arena, and half of the arena is used, its sketch is
  * made now, because later there may be no memory for it. */
 void twi_spill_prepare(struct twi_arena *arena, struct twi_generation *generation, size_t key_size);

@@ -5,6 +5,7 @@
 #include "engine/memory/epoch.h"
 #include "engine/table/index.h"
 #include "engine/table/area.h"
+#include "engine/table/guests.h"
 #include "engine/table/sketch.h"
 #include "engine/table/spill.h"
 #include "engine/table/stripe.h"
@@ -362,6 +363,7 @@ static void give_limits(struct twi_arena *arena, struct twi_generation *generati
 
 bool twi_table_empty(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
     give_limits(arena, generation);
+    twi_guests_give(arena, generation);
     return give_attached(arena, generation, work) && twi_spill_give(arena, generation, work) &&
            twi_table_shed(arena, generation, work);
 }

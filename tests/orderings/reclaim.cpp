@@ -22,7 +22,7 @@
 //   engine/turn/windows.c:publish 3b78bbad9b73
 //   engine/turn/windows.c:shed b9f157a27180
 //   engine/table/layout.h:twi_generation_is_packed be54cd2d9a23
-//   engine/count/lookup.c:twi_view_in 653c17492422
+//   engine/count/lookup.c:twi_view_in 17745535a470
 //   engine/count/walk.c:hold 3e01002e8f4e
 //   engine/count/walk.c:hold_all 6724b7df235a
 //   engine/count/walk.c:let_go 98c6ede961fc

@@ -8,7 +8,7 @@
 //   engine/table/spill.c:enter f90a4c1e76ce
 //   engine/table/spill.c:count_in da7c5e5da3df
 //   engine/table/spill.c:lock_one b62882d8edf6
-//   engine/table/spill.c:twi_spill_add 36efcb652d6f
+//   engine/table/spill.c:twi_spill_add 9b4e8027ad54
 //   engine/table/spill.c:twi_spill_of bf8ad39142f5
 //   engine/table/spill.c:twi_spill_shard_of 9172c012fe00
 //   engine/table/spill.c:twi_spill_read 31f61a9bef7a

@@ -18,13 +18,13 @@
 //   engine/core/family.h:twi_family_takes_until 51f16a67c676
 //   engine/count/lookup.c:still_lives_before e1bc234bbb4d
 //   engine/count/lookup.c:still_current ab201d73d019
-//   engine/count/lookup.c:twi_place_make 7a7696dcee9a
+//   engine/count/lookup.c:twi_place_make c781690ce0c6
 //   engine/turn/closing.c:fill_heartbeat d9b9ebaa6c7a
 //   engine/turn/window_end.c:is_its_turn 9f29a7618e33
-//   engine/limit/gcra.c:close_before 9a8aadb2f7cf
+//   engine/limit/gcra.c:close_before 92b9b801539c
 //   engine/limit/gcra.c:take 3139e1a26180
 //   engine/family_open.c:note_what_is_over 378d2a29a1b9
-//   engine/family_open.c:apply_policies e16df9880bc5
+//   engine/family_open.c:apply_policies 6074c6594c8c
 //   engine/count/lookup.c:twi_absent_window_status c51a10e10c1b
 //   engine/turn/turn.c:twi_turn_take e7283d5c8602
 //   engine/turn/turn.c:twi_turn_leave a33128fd95bd
