@@ -142,6 +142,10 @@ ngx_http_tallywheel_note(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_rul
         ctx->status = "denied";
     }
 
+    if (status == TW_OK && verdict->decided_by == TW_BY_FULL) {
+        ngx_http_tallywheel_note_full(rule, log);
+    }
+
     if (!passes || !verdict->allowed) {
         ngx_http_tallywheel_log_denial(ctx, rule, verdict, passes);
     }
@@ -230,6 +234,10 @@ ngx_http_tallywheel_take_joined(ngx_http_tallywheel_ctx_t *ctx)
     if (status == TW_OK) {
         ctx->decider = entry->rule;
 
+        if (ctx->verdict.decided_by == TW_BY_FULL) {
+            ngx_http_tallywheel_note_full(entry->rule, ctx->request->connection->log);
+        }
+
         if (entry->taken) {
             home = entry->rule->home;
 
@@ -270,7 +278,9 @@ ngx_http_tallywheel_take_one(ngx_http_tallywheel_ctx_t *ctx, ngx_uint_t i)
         ngx_http_tallywheel_took(entry, status, verdict);
     }
 
-    if (status == TW_OK && verdict == &ctx->verdict && !entry->rule->zone->options.shadow) {
+    if (status == TW_OK && verdict == &ctx->verdict && verdict->decided_by != TW_BY_FULL
+        && !entry->rule->zone->options.shadow)
+    {
         ctx->decider = entry->rule; /* the usual case */
         return NGX_OK;
     }

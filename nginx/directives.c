@@ -248,7 +248,8 @@ ngx_http_tallywheel_zone_parameter(ngx_str_t *argument, tw_family_options *optio
         return NULL;
     }
 
-    return "the parameters are window=, mode=, shape=, burst=, outage=, grace=, keys=, redis_key= and shadow";
+    return "the parameters are window=, mode=, shape=, burst=, outage=, grace=, keys=, memory=, full=, redis_key= "
+           "and shadow";
 }
 
 
@@ -291,7 +292,11 @@ ngx_http_tallywheel_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     zone->options.on_busy = TW_BUSY_AS_OUTAGE;   /* outage= decides for a slow Redis, too */
 
     for (i = 2; i < cf->args->nelts; i++) {
-        expected = ngx_http_tallywheel_zone_parameter(&argument[i], &zone->options);
+        expected = ngx_http_tallywheel_full_parameter(&argument[i], zone);
+        if (expected && *expected == '\0') {
+            expected = ngx_http_tallywheel_zone_parameter(&argument[i], &zone->options);
+        }
+
         if (expected) {
             return ngx_http_tallywheel_invalid(cf, &argument[i], expected);
         }

@@ -48,7 +48,8 @@ ngx_http_tallywheel_same_zone(const tw_family_options *one, const tw_family_opti
 
     return a.window == b.window && a.window_ms == b.window_ms && a.limit_mode == b.limit_mode
            && a.limit_shape == b.limit_shape && a.burst == b.burst && a.on_outage == b.on_outage
-           && a.outage_grace_ms == b.outage_grace_ms && a.keys_max == b.keys_max && a.shadow == b.shadow;
+           && a.outage_grace_ms == b.outage_grace_ms && a.keys_max == b.keys_max && a.shadow == b.shadow
+           && a.memory_share == b.memory_share && a.on_full == b.on_full && a.on_full_limit == b.on_full_limit;
 }
 
 
@@ -137,6 +138,7 @@ ngx_http_tallywheel_open_engine(ngx_http_tallywheel_engine_t *e, uint32_t shared
     tw_status                      status;
     tw_options                     options;
     ngx_uint_t                     i;
+    tw_family_options              zone;
     ngx_http_tallywheel_family_t  *family;
 
     *refused = NULL;
@@ -172,7 +174,13 @@ ngx_http_tallywheel_open_engine(ngx_http_tallywheel_engine_t *e, uint32_t shared
     family = e->families.elts;
 
     for (i = 0; i < e->families.nelts; i++) {
-        status = tw_family_open(e->engine, &family[i].options, &family[i].family);
+        zone = family[i].options;
+
+        if (zone.memory_share == 0 && zone.on_full == TW_ON_FULL_EVICT_IDLE) {
+            zone.memory_share = ngx_http_tallywheel_part(e);
+        }
+
+        status = tw_family_open(e->engine, &zone, &family[i].family);
         if (status != TW_OK) {
             *refused = &family[i];
             return status;
@@ -327,6 +335,7 @@ ngx_http_tallywheel_add_zones(ngx_http_tallywheel_engine_t *e, ngx_http_tallywhe
             family->options.redis_key = ngx_http_tallywheel_copy(e->pool, zone[i]->options.redis_key);
             family->family = NULL;
             family->start_ms = 0;
+            family->uncounted = 0;
             family->known_until = 0;
             zone[i]->engine = e;
             zone[i]->family = family;
@@ -540,7 +549,9 @@ ngx_http_tallywheel_open(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf)
         ngx_queue_init(&ngx_http_tallywheel_engines);
     }
 
-    if (ngx_http_tallywheel_check_rules(cf, mcf) != NGX_CONF_OK) {
+    if (ngx_http_tallywheel_full(cf, mcf) != NGX_CONF_OK
+        || ngx_http_tallywheel_check_rules(cf, mcf) != NGX_CONF_OK)
+    {
         return NGX_CONF_ERROR;
     }
 

@@ -26,13 +26,24 @@ typedef struct {
     tw_family                     *family;
     int64_t                        start_ms;     /* of the window that this worker has seen last */
     ngx_msec_t                     known_until;  /* ngx_current_msec; so long that window is open */
+    int64_t                        uncounted;    /* requests that this worker admitted without counting them (full.c) */
+    ngx_msec_t                     said_full;    /* ngx_current_msec when the log said so last */
 } ngx_http_tallywheel_family_t;
+
+/* full= of a zone */
+typedef enum {
+    NGX_HTTP_TALLYWHEEL_FULL_UNSET = 0,
+    NGX_HTTP_TALLYWHEEL_FULL_EVICT,
+    NGX_HTTP_TALLYWHEEL_FULL_DENY,
+    NGX_HTTP_TALLYWHEEL_FULL_ADMIT
+} ngx_http_tallywheel_full_e;
 
 /* tallywheel_zone */
 typedef struct {
     ngx_str_t                      name;
     ngx_http_tallywheel_place_t    place;
     tw_family_options              options;
+    ngx_http_tallywheel_full_e     full;
     ngx_uint_t                     has_slots;  /* of tallywheel_hold, in Redis */
     ngx_http_tallywheel_engine_t  *engine;
     ngx_http_tallywheel_family_t  *family;
@@ -218,6 +229,13 @@ char *ngx_http_tallywheel_open(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *
 tw_status ngx_http_tallywheel_open_engine(ngx_http_tallywheel_engine_t *e, uint32_t shared,
     ngx_http_tallywheel_family_t **refused);
 void ngx_http_tallywheel_close_engine(ngx_http_tallywheel_engine_t *e, uint32_t timeout);
+
+/* full.c */
+/* One parameter of tallywheel_zone. Returns NULL, or "" if it is another one, or the words that are expected. */
+const char *ngx_http_tallywheel_full_parameter(ngx_str_t *argument, ngx_http_tallywheel_zone_t *zone);
+char *ngx_http_tallywheel_full(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf);
+uint64_t ngx_http_tallywheel_part(ngx_http_tallywheel_engine_t *e);
+void ngx_http_tallywheel_note_full(ngx_http_tallywheel_rule_t *rule, ngx_log_t *log);
 
 /* sentences.c */
 const char *ngx_http_tallywheel_sentence(ngx_pool_t *pool, const char *text);

@@ -150,7 +150,7 @@ ngx_http_tallywheel_decide_simply(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tally
              ? ngx_http_tallywheel_hold_simply(ctx, rule)
              : tw_acquire(family, ctx->key, rule->n.number, rule->limit.number, &ctx->verdict);
 
-    if (status == TW_OK) {
+    if (status == TW_OK && ctx->verdict.decided_by != TW_BY_FULL) {
         ctx->decider = rule;
         return NGX_DECLINED;
     }

@@ -32,6 +32,8 @@ static const ngx_http_tallywheel_name_t  ngx_http_tallywheel_names[] = {
     { "outage_grace_ms", "grace" },
     { "keys_max", "keys" },
     { "memory_bytes_max", "tallywheel_memory" },
+    { "memory_share", "memory" },
+    { "on_full", "full" },
     { "redis_prefix", "prefix" },
     { "redis_timeout_ms", "timeout" },
     { "sync_interval_ms", "interval" },

@@ -288,7 +288,7 @@ WRONG = [
     ("tallywheel_zone a grace=2d;", 'invalid parameter "grace=2d" of "tallywheel_zone": the grace is a time of at most 1d'),
     ("tallywheel_zone a keys=0;", 'invalid parameter "keys=0" of "tallywheel_zone": not a number above 0'),
     ("tallywheel_zone a burst=-1;", 'invalid parameter "burst=-1" of "tallywheel_zone": not a number'),
-    ("tallywheel_zone a size=1m;", 'invalid parameter "size=1m" of "tallywheel_zone": the parameters are window=, mode=, shape=, burst=, outage=, grace=, keys=, redis_key= and shadow'),
+    ("tallywheel_zone a size=1m;", 'invalid parameter "size=1m" of "tallywheel_zone": the parameters are window=, mode=, shape=, burst=, outage=, grace=, keys=, memory=, full=, redis_key= and shadow'),
     ("tallywheel_zone a; tallywheel_zone a;", 'tallywheel_zone "a" is already in nginx.conf:12'),
     ("tallywheel_zone a window=1500ms;", 'tallywheel_zone "a": window: 1500 is not a multiple of 1000'),
     ("tallywheel_zone a/b;", 'tallywheel_zone "a/b": name: '),
