@@ -2,7 +2,7 @@
  *   full=evict  the keys that cost least are forgotten, so new keys stay limited (docs/LIMITS.md, "A full table")
  *   full=deny   new keys are denied
  *   full=admit  new keys are admitted and not counted, and the log says so
- * Always true: a stock, a hold and a count never forget. A zone that evicts has memory of its own, so the floods of other
+ * Always true: a stock, a hold and a count never forget. A zone that evicts has memory of its own: the floods of other
  * zones do not fill it, nor its own flood theirs. */
 #include "ngx_http_tallywheel.h"
 
@@ -136,7 +136,7 @@ ngx_http_tallywheel_full(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf)
 
 
 /* Zones with memory= have that. What they leave, of nearly seven eighths of the memory, has equal parts for all other
- * zones, and those that evict have theirs for themselves. Returns the bytes of such a part, or 0 if it would be too small. */
+ * zones, and those that evict have theirs for themselves. Returns the bytes of such a part; 0 if it is too small. */
 uint64_t
 ngx_http_tallywheel_part(ngx_http_tallywheel_engine_t *e)
 {

@@ -103,7 +103,15 @@ TEST(many_threads_are_one_new_client) {
 
 /* Each forked worker floods the family of the shared engine. */
 TEST(a_flood_of_processes_leaves_what_callers_were_told) {
-    test_skip_unshared();
+    if (test_is_slow()) {
+        test_leave_out(TEST_NO_FORK_HERE);
+        return;
+    }
+    if (test_misses_robust_lists()) return;
+#ifndef __GLIBC__
+    test_leave_out("shared engines need glibc: run it in a build with glibc");
+    return;
+#endif
     struct field field = {.rounds = test_scale(60000)};
     int64_t overflow, told = 0, *sums = children_pages(CHILDREN * sizeof *sums);
     field_open(&field, TW_SHARED_BY_FORK);
