@@ -35,6 +35,16 @@ inline std::string_view text(tw_key key) noexcept {
     return {static_cast<const char *>(key.data), key.size};
 }
 
+/** The network of an address as a key, for example "10.1.2.0/24". The key lies in `buffer`. */
+inline tw_status key_network(std::string_view address, unsigned bits4, unsigned bits6, char *buffer,
+                             std::size_t buffer_size, std::string_view &key) noexcept {
+    tw_key network;
+    const tw_status status =
+        tw_key_network(address.data(), address.size(), bits4, bits6, buffer, buffer_size, &network);
+    if (status == TW_OK) key = text(network);
+    return status;
+}
+
 inline const char *status_name(tw_status status) noexcept {
     return tw_status_name(status);
 }

@@ -31,6 +31,7 @@ PAGES = [
     ("tw_add", "count",
      "tw_add, tw_add_at, tw_add_many, tw_add_many_at, tw_reset, tw_enter, chapter 7"),
     ("tw_pin_open", "count one key without looking it up", "tw_pin"),
+    ("tw_key_network", "a key for the network of an address", "tw_key_network"),
     ("tw_close_until", "a watermark: close windows by event time", "tw_close_until"),
     ("tw_get", "read counts as this process knows them",
      "chapter 8, tw_get, tw_get_at, tw_read, tw_reading, tw_read_sized"),

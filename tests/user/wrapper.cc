@@ -49,6 +49,13 @@ static int counts() {
     CHECK(views.get("a", view) == TW_OK && view == 0);
     CHECK(views.add("") == TW_ERR_KEY);
 
+    char room[64];
+    std::string_view network = "as before";
+    CHECK(tallywheel::key_network(std::string_view("1.2.3.4 -").substr(0, 8), 24, 64, room, sizeof room, network) ==
+              TW_ERR_KEY && network == "as before");
+    CHECK(tallywheel::key_network(std::string_view("1.2.3.4 -").substr(0, 7), 24, 64, room, sizeof room, network) ==
+              TW_OK && network == "1.2.3.0/24" && network.data() == room);
+
     int64_t sum = 0;
     std::string heaviest;
     CHECK(views.each([&sum](const tw_count &count) { return sum += count.view, true; }) == TW_OK && sum == 13);
