@@ -310,6 +310,14 @@ ngx_http_tallywheel_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
+/* invalid= */
+static const ngx_http_tallywheel_word_t  ngx_http_tallywheel_answers[] = {
+    { "admit", 0 },
+    { "deny", 1 },
+    { NULL, 0 }
+};
+
+
 /* A text with variables, or a number. The word "off" is no limit, TW_UNBOUNDED. */
 static const char *
 ngx_http_tallywheel_compile(ngx_conf_t *cf, ngx_str_t *source, ngx_http_tallywheel_number_t *number)
@@ -330,6 +338,11 @@ ngx_http_tallywheel_compile(ngx_conf_t *cf, ngx_str_t *source, ngx_http_tallywhe
         return NULL;
     }
 
+    if (ngx_http_tallywheel_is_never_number(source)) {
+        return "it can never be a number";
+    }
+
+    number->source = *source;
     number->text = ngx_palloc(cf->pool, sizeof(ngx_http_tallywheel_text_t));
 
     return (number->text && ngx_http_tallywheel_compile_text(cf, source, number->text) == NGX_OK)
@@ -381,11 +394,12 @@ ngx_http_tallywheel_rule_parameter(ngx_conf_t *cf, ngx_str_t *argument, ngx_http
 {
     ngx_int_t                         number;
     ngx_str_t                         value;
+    uint32_t                          denies;
     ngx_http_tallywheel_main_conf_t  *mcf;
 
     static const char *const  use[] = {
-        "the parameters are n=, status=, outage_status=, wait=, queue= and refund=",
-        "the parameters are status= and outage_status=",
+        "the parameters are n=, status=, outage_status=, wait=, queue=, refund= and invalid=",
+        "the parameters are status=, outage_status= and invalid=",
         "the only parameter is n="
     };
 
@@ -405,6 +419,15 @@ ngx_http_tallywheel_rule_parameter(ngx_conf_t *cf, ngx_str_t *argument, ngx_http
         number = ngx_atoi(value.data, value.len);
         rule->outage_status = (ngx_uint_t) number;
         return (number >= 400 && number <= 599) ? NULL : "the status is a number from 400 to 599";
+    }
+
+    if (rule->kind != NGX_HTTP_TALLYWHEEL_COUNT && ngx_http_tallywheel_is(argument, "invalid", &value)) {
+        if (ngx_http_tallywheel_word(&value, ngx_http_tallywheel_answers, &denies) != NGX_OK) {
+            return "the answer is deny or admit";
+        }
+
+        rule->denies_invalid = denies;
+        return NULL;
     }
 
     if (rule->kind == NGX_HTTP_TALLYWHEEL_LIMIT && ngx_http_tallywheel_is(argument, "wait", &value)) {
@@ -430,12 +453,39 @@ ngx_http_tallywheel_rule_parameter(ngx_conf_t *cf, ngx_str_t *argument, ngx_http
 }
 
 
+static ngx_uint_t
+ngx_http_tallywheel_is_off(ngx_str_t *argument)
+{
+    return argument->len == 3 && ngx_strncmp(argument->data, "off", 3) == 0;
+}
+
+
+/* "tallywheel_limit off": no rules of this kind here, whatever the level above has. They are an array without rules. */
+static char *
+ngx_http_tallywheel_rules_off(ngx_conf_t *cf, ngx_array_t **rules)
+{
+    ngx_str_t  *argument = cf->args->elts;
+
+    if (!ngx_http_tallywheel_is_off(&argument[1])) {
+        return "needs a zone, a key and a limit, or off";
+    }
+
+    if (*rules) {
+        return (*rules)->nelts ? "is off, and has a rule in the same place" : "is duplicate";
+    }
+
+    *rules = ngx_array_create(cf->pool, 1, sizeof(ngx_http_tallywheel_rule_t *));
+
+    return *rules ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
 char *
 ngx_http_tallywheel_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_tallywheel_loc_conf_t  *lcf = conf;
 
-    ngx_str_t                        *argument, off = ngx_string("off");
+    ngx_str_t                        *argument;
     const char                       *expected;
     ngx_uint_t                        i, first;
     ngx_http_tallywheel_rule_t       *rule, **slot, **all;
@@ -443,6 +493,15 @@ ngx_http_tallywheel_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     argument = cf->args->elts;
     mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_tallywheel_module);
+
+    if (cf->args->nelts == 2) {
+        return ngx_http_tallywheel_rules_off(cf, &lcf->rules[cmd->offset]);
+    }
+
+    if (lcf->rules[cmd->offset] && lcf->rules[cmd->offset]->nelts == 0) {
+        return "is off, and has a rule in the same place";
+    }
+
     rule = ngx_pcalloc(cf->pool, sizeof(ngx_http_tallywheel_rule_t));
 
     if (lcf->rules[cmd->offset] == NULL) {
@@ -478,8 +537,9 @@ ngx_http_tallywheel_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         mcf->is_limited = 1;
     }
 
-    if (ngx_http_tallywheel_compile_text(cf, &argument[2], &rule->key) != NGX_OK) {
-        return NGX_CONF_ERROR;
+    expected = ngx_http_tallywheel_compile_key(cf, &argument[2], rule);
+    if (expected) {
+        return ngx_http_tallywheel_invalid(cf, &argument[2], expected);
     }
 
     first = 3;
@@ -491,13 +551,14 @@ ngx_http_tallywheel_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
         first = 4;
 
-        if (argument[3].len == off.len && ngx_strncmp(argument[3].data, off.data, off.len) == 0) {
+        if (ngx_http_tallywheel_is_off(&argument[3])) {
             rule->limit.number = TW_UNBOUNDED;
 
         } else {
             expected = ngx_http_tallywheel_compile(cf, &argument[3], &rule->limit);
             if (expected) {
-                return ngx_http_tallywheel_invalid(cf, &argument[3], "the limit is a number, a variable or off");
+                return ngx_http_tallywheel_invalid(cf, &argument[3], "the limit is a number, a variable or off, and comes "
+                                                   "behind the key");
             }
         }
     }
@@ -508,6 +569,8 @@ ngx_http_tallywheel_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             return ngx_http_tallywheel_invalid(cf, &argument[i], expected);
         }
     }
+
+    ngx_http_tallywheel_warn_of_twins(cf, lcf->rules[cmd->offset], rule);
 
     return (rule->queue && !rule->wait) ? "has queue= without wait=, so nobody waits" : NGX_CONF_OK;
 }

@@ -125,7 +125,40 @@ ngx_http_tallywheel_log(void *ctx, int level, int event, const char *text)
 {
     static const ngx_uint_t  levels[] = { NGX_LOG_ERR, NGX_LOG_WARN, NGX_LOG_NOTICE, NGX_LOG_INFO };
 
+    if (ngx_test_config && event == TW_EVENT_LOST_CONNECTION) {
+        return; /* it did not try to reach Redis */
+    }
+
     ngx_log_error(levels[level & 3], ngx_cycle->log, 0, "tallywheel: %s", text);
+}
+
+
+/* nginx -t opens engines only to check their options, and connects to no Redis. A shared engine connects when a process
+ * leads it. An engine of a cluster cannot be shared, and connects at once. Its hosts have been checked before. So here it
+ * gets an address of the discard prefix (RFC 6666). */
+static char *
+ngx_http_tallywheel_url(ngx_http_tallywheel_engine_t *e, uint32_t shared)
+{
+    char    *hosts, *url;
+    size_t   len;
+
+    static const char  cluster[] = "+cluster://";
+    static const char  discard[] = "[100::1]:1";
+
+    hosts = e->server.url ? ngx_strstr(e->server.url, cluster) : NULL;
+
+    if (!ngx_test_config || shared != TW_SHARED_NO || hosts == NULL) {
+        return e->server.url;
+    }
+
+    len = (size_t) (hosts - e->server.url) + sizeof(cluster) - 1;
+    url = ngx_pnalloc(e->pool, len + sizeof(discard));
+
+    if (url) {
+        ngx_memcpy(ngx_cpymem(url, e->server.url, len), discard, sizeof(discard));
+    }
+
+    return url;
 }
 
 
@@ -151,7 +184,7 @@ ngx_http_tallywheel_open_engine(ngx_http_tallywheel_engine_t *e, uint32_t shared
     options.memory_bytes_max = e->server.memory;
     options.log_write = ngx_http_tallywheel_log;
     options.metrics_labels = labels;
-    options.redis_url = e->server.url;
+    options.redis_url = ngx_http_tallywheel_url(e, shared);
     options.redis_prefix = e->server.prefix;
     options.redis_timeout_ms = (uint32_t) e->server.timeout;
     options.sync_interval_ms = (uint32_t) e->server.interval;
@@ -455,6 +488,7 @@ ngx_http_tallywheel_check_rules(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t 
     tw_options_init(&options);
     options.threads = TW_HOST_DRIVEN;
     options.shared = TW_SHARED_BY_FORK;
+    options.memory_bytes_max = mcf->server.memory;
 
     if (tw_open(&options, &engine) != TW_OK) {
         options.shared = TW_SHARED_NO;
@@ -490,11 +524,21 @@ ngx_http_tallywheel_check_rules(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t 
 }
 
 
+/* Whether an engine that is not shared may be possible where a shared one was refused. It is not if an option is wrong. */
+static ngx_uint_t
+ngx_http_tallywheel_may_be_alone(tw_status status)
+{
+    return status != TW_ERR_OPTIONS || ngx_strncmp(tw_error_text(), "shared: ", 8) == 0
+           || ngx_strstr(tw_error_text(), "TW_SHARED_BY_FORK") != NULL;
+}
+
+
 /* Opens the engine of the new zones. If the workers cannot share it, this only checks it, and each worker opens one. */
 static char *
 ngx_http_tallywheel_open_new(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf, ngx_str_t *password,
     ngx_uint_t has_slots)
 {
+    uint32_t                       shared;
     tw_status                      status;
     ngx_http_tallywheel_engine_t  *e;
     ngx_http_tallywheel_family_t  *refused;
@@ -507,12 +551,13 @@ ngx_http_tallywheel_open_new(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mc
     ngx_http_tallywheel_add_zones(e, mcf, has_slots);
 
     e->alone = has_slots;
-    status = ngx_http_tallywheel_open_engine(e, has_slots ? TW_SHARED_NO : TW_SHARED_BY_FORK, &refused);
+    shared = (has_slots && !ngx_test_config) ? TW_SHARED_NO : TW_SHARED_BY_FORK;
+    status = ngx_http_tallywheel_open_engine(e, shared, &refused);
 
-    if (status != TW_OK && !has_slots) {
-        e->alone = 1;
+    if (status != TW_OK && refused == NULL && shared == TW_SHARED_BY_FORK && ngx_http_tallywheel_may_be_alone(status)) {
         e->refused = ngx_http_tallywheel_sentence(e->pool, tw_error_text());
         ngx_http_tallywheel_close_engine(e, 0);
+        e->alone = 1;
         ngx_http_tallywheel_add_zones(e, mcf, 1);
         status = ngx_http_tallywheel_open_engine(e, TW_SHARED_NO, &refused);
     }
@@ -531,6 +576,37 @@ ngx_http_tallywheel_open_new(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mc
 }
 
 
+/* Without a zone there is no engine that would refuse the URL. A shared one that no process leads does not connect. */
+static char *
+ngx_http_tallywheel_check_url(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf)
+{
+    tw_engine   *engine;
+    tw_options   options;
+
+    if (mcf->server.url == NULL) {
+        return NGX_CONF_OK;
+    }
+
+    tw_options_init(&options);
+    options.threads = TW_HOST_DRIVEN;
+    options.shared = TW_SHARED_BY_FORK;
+    options.memory_bytes_max = mcf->server.memory;
+    options.redis_url = mcf->server.url;
+
+    if (tw_open(&options, &engine) == TW_OK) {
+        (void) tw_close(engine, 0);
+
+    } else if (ngx_strncmp(tw_error_text(), "redis_url: ", 11) == 0
+               && !ngx_http_tallywheel_may_be_alone(TW_ERR_OPTIONS))
+    {
+        ngx_http_tallywheel_refused(cf, mcf, NULL);
+        return NGX_CONF_ERROR;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
 char *
 ngx_http_tallywheel_open(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf)
 {
@@ -542,7 +618,7 @@ ngx_http_tallywheel_open(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf)
     ngx_http_tallywheel_zone_t  **zone;
 
     if (mcf->zones.nelts == 0) {
-        return NGX_CONF_OK;
+        return ngx_http_tallywheel_check_url(cf, mcf);
     }
 
     if (ngx_http_tallywheel_engines.next == NULL) {

@@ -97,7 +97,15 @@ typedef struct {
     ngx_http_tallywheel_text_t    *text;
     int64_t                        number;
     ngx_str_t                      shown;    /* the number's digits, without a text */
+    ngx_str_t                      source;   /* as the directive has it, with a text */
 } ngx_http_tallywheel_number_t;
+
+/* net(TEXT,BITS4,BITS6) */
+typedef struct {
+    ngx_http_tallywheel_text_t     text;
+    unsigned                       bits4;
+    unsigned                       bits6;
+} ngx_http_tallywheel_network_t;
 
 /* tallywheel_limit, tallywheel_hold or tallywheel_count */
 typedef struct {
@@ -107,12 +115,15 @@ typedef struct {
     ngx_http_tallywheel_zone_t    *zone;
     ngx_http_tallywheel_family_t  *home;     /* of the zone */
     ngx_http_tallywheel_text_t     key;
+    ngx_http_tallywheel_network_t *network;  /* the key is the network of this text, or NULL */
+    ngx_str_t                      key_source; /* as the directive has it */
     ngx_http_tallywheel_number_t   limit;
     ngx_http_tallywheel_number_t   n;
     ngx_uint_t                     status;
     ngx_msec_t                     wait;
     ngx_uint_t                     queue;    /* so many requests of a key may wait, or 0 */
     ngx_uint_t                     is_text;  /* its limit or n has variables */
+    ngx_uint_t                     denies_invalid; /* a request whose limit or n is no number; otherwise it passes */
     ngx_uint_t                     joins;    /* it admits together with others, or not at all */
     ngx_uint_t                     waits;    /* it comes after all limits that are decided at once */
     ngx_uint_t                     parks;    /* and the request may wait for the answer */
@@ -248,6 +259,15 @@ ngx_int_t ngx_http_tallywheel_init_module(ngx_cycle_t *cycle);
 ngx_int_t ngx_http_tallywheel_init_process(ngx_cycle_t *cycle);
 void ngx_http_tallywheel_exit_process(ngx_cycle_t *cycle);
 
+/* mistakes.c */
+ngx_uint_t ngx_http_tallywheel_is_never_number(ngx_str_t *source);
+void ngx_http_tallywheel_warn_of_twins(ngx_conf_t *cf, ngx_array_t *rules, ngx_http_tallywheel_rule_t *rule);
+void ngx_http_tallywheel_warn_of_rule(ngx_conf_t *cf, ngx_http_tallywheel_rule_t *rule, ngx_uint_t has_redis);
+
+/* network.c */
+const char *ngx_http_tallywheel_compile_key(ngx_conf_t *cf, ngx_str_t *source, ngx_http_tallywheel_rule_t *rule);
+ngx_int_t ngx_http_tallywheel_network_key(ngx_http_request_t *r, ngx_http_tallywheel_network_t *network, tw_key *key);
+
 /* texts.c */
 ngx_int_t ngx_http_tallywheel_compile_text(ngx_conf_t *cf, ngx_str_t *source, ngx_http_tallywheel_text_t *text);
 ngx_int_t ngx_http_tallywheel_text(ngx_http_request_t *r, ngx_http_tallywheel_text_t *text, ngx_str_t *value);
@@ -352,6 +372,9 @@ ngx_http_tallywheel_key(ngx_http_request_t *r, ngx_http_tallywheel_rule_t *rule,
     if (rule->key.variable >= 0) {
         value = ngx_http_tallywheel_find_variable(r, rule->key.variable);
         *key = value ? tw_bytes(value->data, value->len) : tw_bytes(NULL, 0);
+
+    } else if (rule->network) {
+        return ngx_http_tallywheel_network_key(r, rule->network, key);
 
     } else {
         if (ngx_http_tallywheel_text(r, &rule->key, &text) != NGX_OK) {

@@ -1,6 +1,6 @@
 /* ngx_http_tallywheel_module.c -- the table of directives, and inheritance.
- * Always true: a location has the rules of one level only. If it has no rule of a kind, it has those of the level
- * above. */
+ * Always true: a location has the rules of one level only. If it has no rule of a kind, and is not "off", it has those
+ * of the level above. */
 #include "ngx_http_tallywheel.h"
 
 
@@ -56,21 +56,21 @@ static ngx_command_t  ngx_http_tallywheel_commands[] = {
       NULL },
 
     { ngx_string("tallywheel_limit"),
-      NGX_HTTP_TALLYWHEEL_ANY_CONF|NGX_CONF_2MORE,
+      NGX_HTTP_TALLYWHEEL_ANY_CONF|NGX_CONF_1MORE,
       ngx_http_tallywheel_rule,
       NGX_HTTP_LOC_CONF_OFFSET,
       NGX_HTTP_TALLYWHEEL_LIMIT,
       NULL },
 
     { ngx_string("tallywheel_hold"),
-      NGX_HTTP_TALLYWHEEL_ANY_CONF|NGX_CONF_2MORE,
+      NGX_HTTP_TALLYWHEEL_ANY_CONF|NGX_CONF_1MORE,
       ngx_http_tallywheel_rule,
       NGX_HTTP_LOC_CONF_OFFSET,
       NGX_HTTP_TALLYWHEEL_HOLD,
       NULL },
 
     { ngx_string("tallywheel_count"),
-      NGX_HTTP_TALLYWHEEL_ANY_CONF|NGX_CONF_2MORE,
+      NGX_HTTP_TALLYWHEEL_ANY_CONF|NGX_CONF_1MORE,
       ngx_http_tallywheel_rule,
       NGX_HTTP_LOC_CONF_OFFSET,
       NGX_HTTP_TALLYWHEEL_COUNT,
@@ -193,6 +193,8 @@ ngx_http_tallywheel_init_main_conf(ngx_conf_t *cf, void *conf)
         rule[i]->waits = (rule[i]->kind == NGX_HTTP_TALLYWHEEL_HOLD || rule[i]->parks);
         rule[i]->joins = (!rule[i]->waits && !rule[i]->zone->options.shadow);
         rule[i]->is_text = (rule[i]->limit.text || rule[i]->n.text);
+
+        ngx_http_tallywheel_warn_of_rule(cf, rule[i], mcf->server.url != NULL);
     }
 
     if (ngx_http_tallywheel_open(cf, mcf) != NGX_CONF_OK) {
@@ -282,7 +284,7 @@ ngx_http_tallywheel_sum_up(ngx_conf_t *cf, ngx_http_tallywheel_loc_conf_t *conf)
     if (conf->most == 1) {
         rule = conf->deciders[0];
         conf->is_simple = (!rule->parks && !rule->zone->options.shadow && !conf->refunds && !rule->is_text
-                           && rule->limit.number != TW_UNBOUNDED);
+                           && rule->limit.number != TW_UNBOUNDED && rule->n.number != 0);
     }
 
     conf->size = sizeof(ngx_http_tallywheel_ctx_t)

@@ -165,9 +165,12 @@ ngx_http_tallywheel_decide(ngx_http_tallywheel_ctx_t *ctx)
 {
     ngx_int_t  rc;
 
-    if (ngx_http_tallywheel_add_entries(ctx) != NGX_OK) {
+    rc = ngx_http_tallywheel_add_entries(ctx);
+
+    if (rc != NGX_OK) {
         ctx->decided = 1;
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        ctx->denied = (rc == NGX_DECLINED);
+        return (rc == NGX_DECLINED) ? NGX_HTTP_SERVICE_UNAVAILABLE : NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     rc = ngx_http_tallywheel_take(ctx);
@@ -267,7 +270,7 @@ ngx_http_tallywheel_add_counts(ngx_http_request_t *r, ngx_array_t *rules)
         rule = rules->elts;
 
         if (ngx_http_tallywheel_key(r, rule[i], &key) != NGX_OK || key.size == 0
-            || ngx_http_tallywheel_number(r, rule[i], &rule[i]->n, 0, &n) != NGX_OK || n == 0
+            || ngx_http_tallywheel_number(r, rule[i], &rule[i]->n, 1, &n) != NGX_OK || n == 0
             || rule[i]->home->family == NULL)
         {
             continue;

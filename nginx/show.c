@@ -81,7 +81,7 @@ ngx_http_tallywheel_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v
     ctx = ngx_http_tallywheel_get_ctx(r);
     v->not_found = 1;
 
-    if (ctx == NULL || ctx->decider == NULL) {
+    if (ctx == NULL || (ctx->decider == NULL && (data != NGX_HTTP_TALLYWHEEL_STATUS || ctx->status == NULL))) {
         return NGX_OK;
     }
 

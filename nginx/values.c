@@ -1,5 +1,6 @@
 /* values.c -- numbers as text, and the rules of a location with the key and the numbers of one request.
- * Always true: a rule whose value is no number is not used for this request, and a line of the log names it. */
+ * Always true: a rule whose value is no number is not used for this request, or denies it (invalid=deny), and a line of
+ * the log names it. */
 #include "ngx_http_tallywheel.h"
 #include <ngx_md5.h>
 
@@ -56,7 +57,7 @@ ngx_http_tallywheel_write_number(u_char *end, int64_t value)
 }
 
 
-/* The number of a rule for this request. An empty text, and "off", are `none`. */
+/* The number of a rule for this request. An empty text is `none`. So is "off", if that is no limit. */
 ngx_int_t
 ngx_http_tallywheel_number(ngx_http_request_t *r, ngx_http_tallywheel_rule_t *rule,
     ngx_http_tallywheel_number_t *from, int64_t none, int64_t *number)
@@ -72,7 +73,9 @@ ngx_http_tallywheel_number(ngx_http_request_t *r, ngx_http_tallywheel_rule_t *ru
         return NGX_ERROR;
     }
 
-    if (text.len == 0 || (text.len == 3 && ngx_strncmp(text.data, "off", 3) == 0)) {
+    if (text.len == 0
+        || (none == TW_UNBOUNDED && text.len == 3 && ngx_strncmp(text.data, "off", 3) == 0))
+    {
         *number = none;
         return NGX_OK;
     }
@@ -82,7 +85,8 @@ ngx_http_tallywheel_number(ngx_http_request_t *r, ngx_http_tallywheel_rule_t *ru
     }
 
     ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "tallywheel_zone \"%V\": not a number: \"%V\", the rule in "
-                  "%V:%ui is not used", &rule->zone_name, &text, &rule->place.file, rule->place.line);
+                  "%V:%ui %s", &rule->zone_name, &text, &rule->place.file, rule->place.line,
+                  rule->denies_invalid ? "denies the request" : "is not used");
 
     return NGX_DECLINED;
 }
@@ -124,7 +128,7 @@ ngx_http_tallywheel_numbers(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_
     rc = ngx_http_tallywheel_number(r, rule, &rule->limit, TW_UNBOUNDED, &claim->limit);
 
     if (rc == NGX_OK) {
-        rc = ngx_http_tallywheel_number(r, rule, &rule->n, 0, &claim->n);
+        rc = ngx_http_tallywheel_number(r, rule, &rule->n, 1, &claim->n);
     }
 
     if (rc == NGX_DECLINED) {
@@ -135,7 +139,8 @@ ngx_http_tallywheel_numbers(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_
 }
 
 
-/* Rules of the location, with the values of this request. A rule without a key or a limit is left out. */
+/* Rules of the location, with the values of this request. A rule without a key or a limit is left out. Returns
+ * NGX_DECLINED if a value is no number, and its rule denies then. */
 ngx_int_t
 ngx_http_tallywheel_add_entries(ngx_http_tallywheel_ctx_t *ctx)
 {
@@ -170,6 +175,10 @@ ngx_http_tallywheel_add_entries(ngx_http_tallywheel_ctx_t *ctx)
             }
 
             if (rc == NGX_DECLINED) {
+                if (rule->denies_invalid && !rule->zone->options.shadow) {
+                    return NGX_DECLINED;
+                }
+
                 continue;
             }
         }
