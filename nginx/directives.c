@@ -446,6 +446,7 @@ ngx_http_tallywheel_rule_parameter(ngx_conf_t *cf, ngx_str_t *argument, ngx_http
 
     if (rule->kind == NGX_HTTP_TALLYWHEEL_LIMIT && ngx_http_tallywheel_is(argument, "refund", &value)) {
         mcf->is_counted = 1;
+        mcf->is_refunded = 1;
         return ngx_http_tallywheel_refund(cf, &value, rule);
     }
 
@@ -557,8 +558,8 @@ ngx_http_tallywheel_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         } else {
             expected = ngx_http_tallywheel_compile(cf, &argument[3], &rule->limit);
             if (expected) {
-                return ngx_http_tallywheel_invalid(cf, &argument[3], "the limit is a number, a variable or off, and comes "
-                                                   "behind the key");
+                return ngx_http_tallywheel_invalid(cf, &argument[3], "the limit is a number, a variable or off, "
+                                                   "and comes behind the key");
             }
         }
     }

@@ -134,8 +134,8 @@ ngx_http_tallywheel_log(void *ctx, int level, int event, const char *text)
 
 
 /* nginx -t opens engines only to check their options, and connects to no Redis. A shared engine connects when a process
- * leads it. An engine of a cluster cannot be shared, and connects at once. Its hosts have been checked before. So here it
- * gets an address of the discard prefix (RFC 6666). */
+ * leads it. An engine of a cluster cannot be shared, and connects at once. Its hosts have been checked before. So here
+ * it gets an address of the discard prefix (RFC 6666). */
 static char *
 ngx_http_tallywheel_url(ngx_http_tallywheel_engine_t *e, uint32_t shared)
 {
@@ -524,7 +524,8 @@ ngx_http_tallywheel_check_rules(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t 
 }
 
 
-/* Whether an engine that is not shared may be possible where a shared one was refused. It is not if an option is wrong. */
+/* Whether an engine that is not shared may be possible after a shared one was refused. It is not if an option is
+ * wrong. */
 static ngx_uint_t
 ngx_http_tallywheel_may_be_alone(tw_status status)
 {

@@ -143,6 +143,7 @@ typedef struct {
     ngx_flag_t                     is_shown;     /* a location has headers */
     ngx_flag_t                     is_counted;   /* there is something to do when a request is over */
     ngx_flag_t                     is_queued;    /* a rule has wait= */
+    ngx_flag_t                     is_refunded;  /* a rule has refund= */
 } ngx_http_tallywheel_main_conf_t;
 
 typedef struct {
@@ -208,6 +209,7 @@ typedef struct {
     ngx_http_tallywheel_wait_t      *wait;       /* NULL if the request cannot wait */
     ngx_http_tallywheel_rule_t      *decider;    /* whose verdict is shown; NULL if no rule had a key */
     const char                      *status;
+    ngx_uint_t                       answer;     /* the status of the first answer, if an error_page replaced it */
     unsigned                         parked:1;   /* the request waits */
     unsigned                         asked:1;    /* a call is under way */
     unsigned                         answered:1;
@@ -226,6 +228,10 @@ typedef struct {
 
 
 extern ngx_module_t  ngx_http_tallywheel_module;
+
+/* answers.c */
+ngx_int_t ngx_http_tallywheel_add_answers(ngx_conf_t *cf);
+ngx_int_t ngx_http_tallywheel_watch_answers(ngx_conf_t *cf);
 
 /* directives.c */
 char *ngx_http_tallywheel_redis(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);

@@ -314,11 +314,16 @@ ngx_http_tallywheel_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         return NGX_CONF_ERROR;
     }
 
+    mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_tallywheel_module);
+
+    if (mcf->is_refunded && ngx_http_tallywheel_watch_answers(cf) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
     ngx_conf_merge_uint_value(conf->headers, prev->headers, 0);
     ngx_conf_merge_uint_value(conf->log_level, prev->log_level, NGX_LOG_NOTICE);
 
     if (conf->headers) {
-        mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_tallywheel_module);
         mcf->is_shown = 1;
     }
 

@@ -310,7 +310,7 @@ ngx_http_tallywheel_log_handler(ngx_http_request_t *r)
         return NGX_OK;
     }
 
-    status = r->err_status ? r->err_status : r->headers_out.status;
+    status = ctx->answer ? ctx->answer : r->err_status ? r->err_status : r->headers_out.status;
 
     for (i = 0; i < ctx->count; i++) {
         entry = &ctx->entries[i];

@@ -172,6 +172,10 @@ ngx_http_tallywheel_add_variables(ngx_conf_t *cf)
 
     var->get_handler = ngx_http_tallywheel_no_text;
 
+    if (ngx_http_tallywheel_add_answers(cf) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
     mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_tallywheel_module);
     mcf->variable = ngx_http_get_variable_index(cf, &decision);
 

@@ -4,7 +4,7 @@ and LIMIT by variables, off, refunds by the first answer, looks (TAP).
 
 Method: nginx -t with one configuration for each sentence, and a real nginx for what requests see. A Redis is a real one, or a
 socket that notes who comes.
-Covers: nginx/directives.c, nginx/engine.c, nginx/mistakes.c, nginx/network.c, nginx/ngx_http_tallywheel.h,
+Covers: nginx/answers.c, nginx/directives.c, nginx/engine.c, nginx/mistakes.c, nginx/network.c, nginx/ngx_http_tallywheel.h,
 nginx/ngx_http_tallywheel_module.c, nginx/request.c, nginx/show.c, nginx/values.c.
 """
 import ipaddress
@@ -274,6 +274,59 @@ def off() -> None:
     wait_until("the counts are there", lambda: one.ask("/seen?key=level").getheader("X-Used") == "3")  # none of off
 
 
+# ---- refunds by the first answer --------------------------------------------------------------------------------------
+
+TWO = """
+tallywheel_zone day window=day;
+map $uri $where { default /replaced; }
+log_format tw '$request_uri $status $args';
+server {
+    listen unix:FOLDER/broken; access_log off;
+    location / { return 502; }
+    location /500 { return 500; }
+    location /200 { return 200; }
+}
+server {
+    LISTEN
+    access_log FOLDER/access.log tw;
+    error_page 500 =200 /replaced?of=server;
+    location /replaced { try_files /page =404; }
+    location /gone { return 503; }
+    location @named { try_files /page =404; }
+    location @again { rewrite ^ /500 break; proxy_pass http://unix:FOLDER/broken; }
+    location /seen { tallywheel_limit day $arg_key 1000 n=0; add_header X-Used $tallywheel_used always; try_files /page =404; }
+    location /plain { tallywheel_limit day plain 100 refund=502; proxy_pass http://unix:FOLDER/broken:/; }
+    location /named { tallywheel_limit day named 100 refund=502; error_page 502 = @named; proxy_pass http://unix:FOLDER/none; }
+    location /status { tallywheel_limit day status 100 refund=502; error_page 502 =200 /replaced; proxy_pass http://unix:FOLDER/none; }
+    location /variable { tallywheel_limit day variable 100 refund=5xx; error_page 502 =200 $where?x=$status; proxy_pass http://unix:FOLDER/none; }
+    location /intercepted { tallywheel_limit day intercepted 100 refund=502; proxy_intercept_errors on; error_page 502 =200 /replaced; proxy_pass http://unix:FOLDER/broken:/; }
+    location /redirected { tallywheel_limit day redirected 100 refund=502; error_page 502 http://elsewhere/; proxy_pass http://unix:FOLDER/none; }
+    location /inherited { tallywheel_limit day inherited 100 refund=500; proxy_intercept_errors on; proxy_pass http://unix:FOLDER/broken:/500; }
+    location /missing { tallywheel_limit day missing 100 refund=404; error_page 404 =200 /replaced; try_files /nothing =404; }
+    location /first { tallywheel_limit day first 100 refund=500; recursive_error_pages on; error_page 502 = @again; proxy_pass http://unix:FOLDER/none; }
+    location /worse { tallywheel_limit day worse 100 refund=503; error_page 502 = /gone; proxy_pass http://unix:FOLDER/none; }
+    location /good { tallywheel_limit day good 100 refund=502,404; error_page 502 404 =200 /replaced; proxy_pass http://unix:FOLDER/broken:/200; }
+    location /denied { tallywheel_limit day denied 1 refund=429; error_page 429 =200 /replaced; try_files /page =404; }
+}
+"""
+
+
+def refunds() -> None:
+    """Each location is asked three times, and keeps so many units. What the client sees is what its error_page says."""
+    for name, status, kept in (("plain", 502, 0), ("named", 200, 0), ("status", 200, 0), ("variable", 200, 0), ("intercepted", 200, 0), ("redirected", 302, 0),
+                               ("inherited", 200, 0), ("missing", 200, 0), ("first", 500, 3), ("worse", 503, 3), ("good", 200, 3)):
+        before = len(two.access())
+        found = statuses(two, "/" + name, 3)
+        same(sorted(set(found)), [status], name)
+        wait_until("the log has the requests", lambda: len(two.access()) == before + 3)
+        same(two.ask("/seen?key=" + name).getheader("X-Used"), str(kept), name)
+        wait_until("the log has that look", lambda: len(two.access()) == before + 4)
+    same(statuses(two, "/denied", 3), [200] * 3)
+    same(two.ask("/seen?key=denied").getheader("X-Used"), "1")
+    log = two.access()
+    assert "/inherited 200 of=server" in log and "/variable 200 x=200" in log, log
+
+
 if __name__ == "__main__":
     run("KEY and LIMIT in the other order, and a LIMIT or n= that can never be a number, are refused", swapped)
     run("a Redis URL that is none is refused, with and without a zone", urls)
@@ -292,4 +345,9 @@ if __name__ == "__main__":
     run("off: a location has no rules of that kind", off)
     one.stop()
     one.must_be_clean()
+
+    two = serve("two", TWO)
+    run("refund= goes by the first answer, also through error_page", refunds)
+    two.stop()
+    two.must_be_clean(r"connect\(\) to unix:\S*/none failed")
     rig.tap.end(plans=True)
