@@ -1,4 +1,4 @@
-/* answers.c -- the first answer to a request, which refund= goes by.
+/* answers.c -- the first answer to a request, which decides about refund=.
  * error_page replaces an answer by another one, and nginx keeps no trace of the first status. So each URI of an
  * error_page begins with a variable here, which is empty and notes the status of that error_page.
  * Always true: a URI has the value that its error_page gives it. The first status that was noted stays. */

@@ -111,7 +111,9 @@ ngx_http_tallywheel_add_numbers(ngx_http_request_t *r, ngx_http_tallywheel_ctx_t
         return rc;
     }
 
-    if (ngx_http_tallywheel_add_number(r, &names->remaining, ngx_max(verdict->remaining, 0), &end) != NGX_OK) {
+    if (ngx_http_tallywheel_add_number(r, &names->remaining, ctx->unseen ? -1 : ngx_max(verdict->remaining, 0), &end)
+        != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
@@ -173,7 +175,7 @@ ngx_http_tallywheel_add_draft(ngx_http_request_t *r, ngx_http_tallywheel_ctx_t *
         return NGX_ERROR;
     }
 
-    if (ctx->unknown) {
+    if (ctx->unknown || ctx->unseen) {
         return NGX_OK;
     }
 
@@ -237,6 +239,8 @@ ngx_http_tallywheel_add_headers(ngx_http_request_t *r, ngx_http_tallywheel_ctx_t
         { ngx_string("RateLimit-Limit"), ngx_string("RateLimit-Remaining"), ngx_string("RateLimit-Reset") },
         { ngx_string("X-RateLimit-Limit"), ngx_string("X-RateLimit-Remaining"), ngx_string("X-RateLimit-Reset") }
     };
+
+    ngx_http_tallywheel_look_up(ctx);
 
     if (ctx->conf->headers == NGX_HTTP_TALLYWHEEL_HEADERS_DRAFT) {
         rc = ngx_http_tallywheel_add_draft(r, ctx);

@@ -221,6 +221,8 @@ typedef struct {
     unsigned                         shadow:1;   /* a zone in shadow mode has decided */
     unsigned                         shadow_denied:1;
     unsigned                         unknown:1;  /* denied without an answer about the limit */
+    unsigned                         looked:1;
+    unsigned                         unseen:1;   /* it only looked, and nobody here knows the count in Redis yet */
     tw_verdict                       verdict;    /* this and what follows are not zeroed at first */
     tw_key                           key;        /* of the only rule, if conf->is_simple */
     ngx_pool_cleanup_t               cleanup;    /* if one of the rules waits */
@@ -337,6 +339,7 @@ void ngx_http_tallywheel_give_place(uint64_t hash);
 void ngx_http_tallywheel_add_filter(void);
 
 /* show.c */
+void ngx_http_tallywheel_look_up(ngx_http_tallywheel_ctx_t *ctx);
 ngx_int_t ngx_http_tallywheel_add_variables(ngx_conf_t *cf);
 
 /* metrics.c */

@@ -4,6 +4,40 @@
 #include "ngx_http_tallywheel.h"
 
 
+/* A rule with n=0 only looks. Unless Redis decides each call (strict), this nginx may not know the count of the key
+ * yet. Then this asks for it, so a later look knows it. */
+void
+ngx_http_tallywheel_look_up(ngx_http_tallywheel_ctx_t *ctx)
+{
+    ngx_uint_t                   i;
+    tw_reading                   reading;
+    tw_verdict                  *verdict = &ctx->verdict;
+    ngx_http_tallywheel_rule_t  *rule = ctx->decider;
+
+    if (ctx->looked || rule == NULL || rule->kind != NGX_HTTP_TALLYWHEEL_LIMIT || ctx->conf->is_simple
+        || rule->zone->engine->server.url == NULL || rule->zone->options.limit_mode == TW_LIMIT_STRICT)
+    {
+        return;
+    }
+
+    ctx->looked = 1;
+
+    for (i = 0; i < ctx->count && ctx->entries[i].rule != rule; i++) { /* void */ }
+
+    if (i == ctx->count || ctx->claims[i].n != 0) {
+        return;
+    }
+
+    if (tw_read(ctx->claims[i].family, ctx->claims[i].key, &reading) != TW_OK || !reading.known) {
+        ctx->unseen = 1;
+
+    } else if (rule->zone->options.limit_shape == TW_SHAPE_FIXED) {
+        verdict->used = reading.view;
+        verdict->remaining = ngx_max(verdict->limit - reading.view, 0);
+    }
+}
+
+
 enum {
     NGX_HTTP_TALLYWHEEL_STATUS,
     NGX_HTTP_TALLYWHEEL_ZONE,
@@ -28,6 +62,7 @@ ngx_http_tallywheel_show(ngx_http_tallywheel_ctx_t *ctx, uintptr_t variable, int
     static const char *const  by[] = { "local", "view", "lease", "redis", "outage", "full", "buyer" };
 
     *number = -1;
+    ngx_http_tallywheel_look_up(ctx);
 
     switch (variable) {
 
@@ -52,11 +87,11 @@ ngx_http_tallywheel_show(ngx_http_tallywheel_ctx_t *ctx, uintptr_t variable, int
 
     case NGX_HTTP_TALLYWHEEL_USED:
         *number = ngx_max(verdict->used, 0);
-        return NULL;
+        return ctx->unseen ? "unknown" : NULL;
 
     case NGX_HTTP_TALLYWHEEL_REMAINING:
         *number = ngx_max(verdict->remaining, 0);
-        return NULL;
+        return ctx->unseen ? "unknown" : NULL;
 
     case NGX_HTTP_TALLYWHEEL_RESET:
         *number = ngx_http_tallywheel_seconds(verdict->reset_after_ms);

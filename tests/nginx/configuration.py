@@ -327,6 +327,72 @@ def refunds() -> None:
     assert "/inherited 200 of=server" in log and "/variable 200 x=200" in log, log
 
 
+# ---- the example ------------------------------------------------------------------------------------------------------
+
+
+def example() -> None:
+    """As it is, but for the address of the server, and for the window, which must not end in the test."""
+    with open(f"{sources}/examples/nginx/7_networks.conf", encoding="utf-8") as file:
+        text = file.read().replace("listen 80;", "LISTEN").replace("window=1m", "window=month")
+    server = serve("networks", "set_real_ip_from unix:; real_ip_header X-Real-IP; " + text.replace("location / {", "location / { try_files /page =404;"))
+    for listed, limited in (("192.0.2.9", "198.51.100.9"), ("2001:db8:77:1::9", "2001:db8:78:1::9"), ("::1", "::1:0:0:0:9"), ("127.0.0.1", "127.0.0.2")):
+        same(statuses(server, "/page", 601, of(limited)), [200] * 600 + [429], limited)
+        answer = server.ask("/page", of(str(ipaddress.ip_address(limited) + 1)))  # another address of that network
+        same([answer.status, answer.getheader("RateLimit-Limit")], [429, "600"], limited)
+        same(statuses(server, "/page", 610, of(listed)), [200] * 610, listed)
+        same(server.ask("/page", of(listed)).getheader("RateLimit-Limit"), None, listed)
+    server.stop()
+    server.must_be_clean()
+
+
+# ---- looks ------------------------------------------------------------------------------------------------------------
+
+SHARED = """
+tallywheel_redis URL;
+tallywheel_zone soft window=month; tallywheel_zone hard window=month mode=hard; tallywheel_zone strict window=month mode=strict; tallywheel_zone slide window=30d shape=sliding;
+server {
+    LISTEN
+    tallywheel_headers ratelimit; add_header X-Used "$tallywheel_used/$tallywheel_remaining" always;
+    location ~ ^/count/(?<z>.*)$ { tallywheel_count soft $arg_key n=4; tallywheel_count hard $arg_key n=4; tallywheel_count strict $arg_key n=4; tallywheel_count slide $arg_key n=4;
+        try_files /page =404; }
+    location /soft { tallywheel_limit soft $arg_key 5 n=0; try_files /page =404; }
+    location /hard { tallywheel_limit hard $arg_key 5 n=0; try_files /page =404; }
+    location /strict { tallywheel_limit strict $arg_key 5 n=0; try_files /page =404; }
+    location /slide { tallywheel_limit slide $arg_key 5 n=0; try_files /page =404; }
+    location /both { tallywheel_limit soft $arg_key 5 n=0; tallywheel_limit soft $arg_other 100 n=0; try_files /page =404; }
+}
+"""
+
+
+def looks(redis: Redis) -> None:
+    """One nginx has counted. The other one looks until it knows, and shows nothing wrong before."""
+    block = SHARED.replace("URL", redis.url)
+    counter, looker = serve("counter", block), serve("looker", block)
+    for key in ("x", "y"):
+        counter.ask("/count/?key=" + key)
+    wait_until("Redis has the counts", lambda: redis.total("*x:*") == 16 and redis.total("*y:*") == 16)
+    for where in ("soft?key=x", "hard?key=x", "strict?key=x", "slide?key=x", "both?key=y&other=z"):
+
+        def is_known() -> bool:
+            answer = looker.ask("/" + where)
+            same(answer.status, 200, where)
+            if answer.getheader("X-Used") == "unknown/unknown":
+                same([answer.getheader("RateLimit-Remaining"), answer.getheader("RateLimit-Limit")], [None, "5"], where)
+                return False
+            same([answer.getheader("X-Used"), answer.getheader("RateLimit-Remaining")], ["4/1", "1"], where)
+            return True
+
+        wait_until(f"{where} is known", is_known)
+    same(looker.ask("/strict?key=never").getheader("X-Used"), "0/5")
+    redis.pause()
+    same(looker.ask("/soft?key=new").getheader("X-Used"), "unknown/unknown")
+    redis.resume()
+    wait_until("a key without counts is known", lambda: looker.ask("/soft?key=new").getheader("X-Used") == "0/5")
+    for server in (counter, looker):
+        server.stop()
+        server.must_be_clean()
+
+
 if __name__ == "__main__":
     run("KEY and LIMIT in the other order, and a LIMIT or n= that can never be a number, are refused", swapped)
     run("a Redis URL that is none is refused, with and without a zone", urls)
@@ -350,4 +416,7 @@ if __name__ == "__main__":
     run("refund= goes by the first answer, also through error_page", refunds)
     two.stop()
     two.must_be_clean(r"connect\(\) to unix:\S*/none failed")
+
+    run("examples/nginx/7_networks.conf: networks are limited, those of the list never", example)
+    run("n=0 shows what Redis has, or that it is unknown", looks, Redis().start())
     rig.tap.end(plans=True)
