@@ -494,22 +494,39 @@ static void keep_policies(tw_family_options *own, const tw_family_options *now) 
 #undef POLICY
 }
 
+/* Other processes that share the engine read all policies in its memory. But they have a copy of a hook and its ctx
+ * that is theirs, and would not have the memory of a new share. Returns the name of such a field that changes. */
+static const char *unseen_change(const struct tw_family *family, const tw_family_options *now) {
+    const tw_family_options *own = &family->options;
+    if (twi_guard_is_alone(family->engine)) return NULL;
+    if (own->on_window_closed != now->on_window_closed) return "on_window_closed";
+    if (own->closed_ctx != now->closed_ctx) return "closed_ctx";
+    return own->memory_share != now->memory_share ? "memory_share" : NULL;
+}
+
+static tw_status refuse_change(const struct tw_family *family, const tw_family_options *now) {
+    const char *field = different_identity(&family->options, now);
+    if (field != NULL) return twi_options_refuse(now->error_text, now->error_size, "%s: cannot be changed", field);
+    field = unseen_change(family, now);
+    if (field == NULL) return TW_OK;
+    return twi_refuse_with(TW_ERR_MODE,
+                           "%s: in a shared engine it is set before the first fork, because other "
+                           "processes would not see the change",
+                           field);
+}
+
 tw_status tw_family_set(tw_family *family, const tw_family_options *options) {
     twi_check(family != NULL && options != NULL);
     tw_engine *engine = family->engine;
     if (twi_thread_here() == NULL) return twi_refuse_for(twi_thread_why());
     if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     tw_family_options checked;
-    tw_status status = twi_guard_families(engine);
-    if (status == TW_OK) status = check(engine, options, &checked);
+    tw_status status = check(engine, options, &checked);
     if (status != TW_OK) return status;
     uint64_t hook_call = 0;
     twi_lock(&engine->roster.lock);
-    const char *field = different_identity(&family->options, &checked);
-    if (field != NULL)
-        status = twi_options_refuse(checked.error_text, checked.error_size, "%s: cannot be changed", field);
-    else
-        status = set_aside(family, &checked);
+    status = refuse_change(family, &checked);
+    if (status == TW_OK) status = set_aside(family, &checked);
     if (status == TW_OK) {
         bool keeps_hook = family->options.on_window_closed == checked.on_window_closed &&
                           family->options.closed_ctx == checked.closed_ctx;

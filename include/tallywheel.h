@@ -806,8 +806,11 @@ TW_API tw_family *tw_family_find(tw_engine *engine, const char *name);
  *  history_ms does not bring back windows that are already freed.
  *  If on_window_closed or closed_ctx changes, the call waits until a running call of the old hook
  *  has returned, except inside that hook. After that the old closed_ctx may be freed.
+ *  In a shared engine the change is one for all processes, whoever makes it. After the first fork
+ *  on_window_closed, closed_ctx and memory_share must stay the same, because other processes would
+ *  not see them.
  *  Returns TW_OK. Nothing changed with TW_ERR_OPTIONS, TW_ERR_MEMORY, TW_ERR_CLOSED, and
- *  TW_ERR_MODE (a shared engine after the first fork). */
+ *  TW_ERR_MODE (one of these three, in a shared engine after the first fork). */
 TW_API tw_status tw_family_set(tw_family *family, const tw_family_options *options);
 
 /** Closes the family in the background: its unsent counts are sent, its windows are reported to
@@ -2257,8 +2260,9 @@ TW_API tw_status tw_load(tw_engine *engine, const char *path);
  *
  * Joining        A child joins with its first call. It uses the same handles. All calls that count,
  *                acquire and read work as in one process, at about the same cost.
- * Families       are opened, changed and closed before the first fork. After that the calls return
- *                TW_ERR_MODE in every process. TW_KIND_GAUGE and TW_ON_FULL_EVICT_IDLE are refused.
+ * Families       are opened and closed before the first fork. After that these calls return
+ *                TW_ERR_MODE in every process. Each process may change policies for all
+ *                (tw_family_set()). TW_KIND_GAUGE and TW_ON_FULL_EVICT_IDLE are refused.
  *                Without Redis tw_reserve() returns TW_ERR_MODE.
  * Waiting        tw_acquire_wait() and calls that are answered later work in each process. Each has
  *                its own queues and its own calls_max. A refund in one process wakes callers of all

@@ -403,8 +403,8 @@ bool twi_guard_is_alone(const tw_engine *engine) {
 
 tw_status twi_guard_families(const tw_engine *engine) {
     if (twi_guard_is_alone(engine)) return TW_OK;
-    return twi_refuse(TW_ERR_MODE, "shared: families are opened, changed and closed before the first fork, because "
-                                   "other processes would not see the change");
+    return twi_refuse(TW_ERR_MODE, "shared: families are opened and closed before the first fork, because other "
+                                   "processes would not see the change");
 }
 
 tw_status twi_guard_may_wait(tw_engine *engine) {

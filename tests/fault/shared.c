@@ -307,6 +307,67 @@ TEST(grandchildren_share_it) {
     close_shared();
 }
 
+/* ---- changed ----------------------------------------------------------------------------------------------------- */
+
+#define TEN_YEARS (3660 * (int64_t)TW_DAY) /* no window of it ends in a test */
+
+static bool never_told(void *ctx, tw_family *which, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    return false;
+}
+
+/* What a process cannot show to others is refused, and changes nothing. */
+static void change_for_all(struct child *child, uint32_t number) {
+    tw_family_options options;
+    tw_family_options_init(&options);
+    options.name = "one";
+    options.window_ms = TEN_YEARS;
+    options.shadow = true;
+    options.on_window_closed = never_told;
+    if (tw_family_set(family, &options) != TW_ERR_MODE) _exit(2);
+    options.on_window_closed = NULL;
+    options.memory_share = UINT64_C(1) << 20;
+    if (tw_family_set(family, &options) != TW_ERR_MODE) _exit(3);
+    options.memory_share = 0;
+    if (tw_acquire(family, tw_str("sale"), 1, 3, NULL) != TW_DENIED) _exit(4);
+    options.keys_max = 2;
+    if (tw_family_set(family, &options) != TW_OK) _exit(5);
+    if (tw_acquire(family, tw_str("sale"), 1, 3, NULL) != TW_OK) _exit(6);
+    child->admitted = 1;
+    while (number == 0) usleep(1000); /* until it is killed */
+}
+
+static tw_status take_one(const char *key) {
+    tw_verdict verdict;
+    tw_status status = tw_acquire(family, tw_str(key), 1, 3, &verdict);
+    return status == TW_OK && verdict.decided_by == TW_BY_FULL ? TW_ERR_FULL : status;
+}
+
+/* Goal: policies that a child changes are those of all processes, and its end changes nothing. Counts stay. */
+TEST(a_child_changes_the_policies_of_all) {
+    for (uint32_t number = 0; number < 2; number++) {
+        open_shared(TEN_YEARS);
+        for (int i = 0; i < 3; i++) assert_status(take_one("sale"), TW_OK);
+        assert_status(take_one("sale"), TW_DENIED);
+        pid_t pid = begin(change_for_all, number);
+        await_word(&children[number].admitted, 1);
+        if (number == 0) assert_int_equal(kill(pid, SIGKILL), 0);
+        (void)child_await(pid);
+        int64_t view;
+        assert_status(tw_get(family, tw_str("sale"), &view), TW_OK);
+        assert_i64_equal(view, 3);
+        assert_status(take_one("sale"), TW_OK); /* shadow */
+        assert_status(take_one("second"), TW_OK);
+        assert_status(take_one("third"), TW_ERR_FULL); /* keys_max */
+        tw_family_options options;
+        tw_family_options_init(&options);
+        options.name = "one";
+        options.window_ms = TEN_YEARS;
+        assert_status(tw_family_set(family, &options), TW_OK);
+        assert_status(take_one("sale"), TW_DENIED);
+        close_shared();
+    }
+}
+
 /* ---- killed ------------------------------------------------------------------------------------------------------ */
 
 #define LIMIT 50000
