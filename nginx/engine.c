@@ -1,57 +1,15 @@
 /* engine.c -- opens the engines of a process when a configuration is read, and closes them with the last configuration
  * that uses them.
- * A zone whose name and parameters did not change keeps its engine over a reload, and so its counts. All other zones of
- * a configuration get one new engine.
+ * A zone that names the same counters as a zone of the running configuration keeps its engine over a reload, and so its
+ * counts (keep.c). All other zones of a configuration get one new engine.
  * Always true: if a configuration is refused, the engines of the present one are as they were. */
 #include "ngx_http_tallywheel.h"
 
 
-static ngx_queue_t  ngx_http_tallywheel_engines;   /* zeroed until its first use */
 static ngx_uint_t   ngx_http_tallywheel_opened;    /* how many engines this process, or its master, has opened */
 
 
 /* ---- one engine ---- */
-
-static ngx_uint_t
-ngx_http_tallywheel_same_text(const char *one, const char *two)
-{
-    return (one == NULL || two == NULL) ? one == two : ngx_strcmp(one, two) == 0;
-}
-
-
-static ngx_uint_t
-ngx_http_tallywheel_same_server(ngx_http_tallywheel_server_t *one, ngx_http_tallywheel_server_t *two)
-{
-    return ngx_http_tallywheel_same_text(one->url, two->url)
-           && ngx_http_tallywheel_same_text(one->prefix, two->prefix)
-           && ngx_http_tallywheel_same_text(one->password_file, two->password_file)
-           && ngx_http_tallywheel_same_text(one->ca, two->ca)
-           && ngx_http_tallywheel_same_text(one->cert, two->cert)
-           && ngx_http_tallywheel_same_text(one->key, two->key)
-           && ngx_http_tallywheel_same_text(one->name, two->name)
-           && one->timeout == two->timeout
-           && one->interval == two->interval
-           && one->memory == two->memory;
-}
-
-
-static ngx_uint_t
-ngx_http_tallywheel_same_zone(const tw_family_options *one, const tw_family_options *two)
-{
-    tw_family_options  a = *one, b = *two;
-
-    if (!ngx_http_tallywheel_same_text(a.name, b.name) || !ngx_http_tallywheel_same_text(a.redis_key, b.redis_key)) {
-        return 0;
-    }
-
-    a.name = b.name = a.redis_key = b.redis_key = NULL;
-
-    return a.window == b.window && a.window_ms == b.window_ms && a.limit_mode == b.limit_mode
-           && a.limit_shape == b.limit_shape && a.burst == b.burst && a.on_outage == b.on_outage
-           && a.outage_grace_ms == b.outage_grace_ms && a.keys_max == b.keys_max && a.shadow == b.shadow
-           && a.memory_share == b.memory_share && a.on_full == b.on_full && a.on_full_limit == b.on_full_limit;
-}
-
 
 static char *
 ngx_http_tallywheel_copy(ngx_pool_t *pool, const char *text)
@@ -213,6 +171,7 @@ ngx_http_tallywheel_open_engine(ngx_http_tallywheel_engine_t *e, uint32_t shared
             zone.memory_share = ngx_http_tallywheel_part(e);
         }
 
+        family[i].share = zone.memory_share;
         status = tw_family_open(e->engine, &zone, &family[i].family);
         if (status != TW_OK) {
             *refused = &family[i];
@@ -256,7 +215,10 @@ ngx_http_tallywheel_close_engine(ngx_http_tallywheel_engine_t *e, uint32_t timeo
 static void
 ngx_http_tallywheel_destroy(ngx_http_tallywheel_engine_t *e)
 {
-    ngx_queue_remove(&e->queue);
+    if (e->order) {
+        (void) munmap(e->order, sizeof(ngx_http_tallywheel_order_t));
+    }
+
     e->pool->log = ngx_cycle->log;
     ngx_destroy_pool(e->pool);
 }
@@ -281,10 +243,11 @@ ngx_http_tallywheel_release(void *data)
     }
 
     mcf->engines.nelts = 0;
+    ngx_http_tallywheel_forget(mcf);
 }
 
 
-static ngx_int_t
+ngx_int_t
 ngx_http_tallywheel_use(ngx_http_tallywheel_main_conf_t *mcf, ngx_http_tallywheel_engine_t *e)
 {
     ngx_uint_t                      i;
@@ -305,47 +268,6 @@ ngx_http_tallywheel_use(ngx_http_tallywheel_main_conf_t *mcf, ngx_http_tallywhee
     e->uses++;
 
     return NGX_OK;
-}
-
-
-/* The engine that has this zone from an earlier configuration. */
-static ngx_int_t
-ngx_http_tallywheel_find(ngx_http_tallywheel_main_conf_t *mcf, ngx_str_t *password, ngx_http_tallywheel_zone_t *zone)
-{
-    ngx_uint_t                     i;
-    ngx_queue_t                   *q;
-    ngx_http_tallywheel_engine_t  *e;
-    ngx_http_tallywheel_family_t  *family;
-
-    for (q = ngx_queue_head(&ngx_http_tallywheel_engines);
-         q != ngx_queue_sentinel(&ngx_http_tallywheel_engines);
-         q = ngx_queue_next(q))
-    {
-        e = ngx_queue_data(q, ngx_http_tallywheel_engine_t, queue);
-
-        if (zone->has_slots != e->alone && e->refused == NULL) {
-            continue;
-        }
-
-        if (!ngx_http_tallywheel_same_server(&e->server, &mcf->server)
-            || e->password.len != password->len
-            || ngx_memcmp(e->password.data, password->data, password->len) != 0)
-        {
-            continue;
-        }
-
-        family = e->families.elts;
-
-        for (i = 0; i < e->families.nelts; i++) {
-            if (ngx_http_tallywheel_same_zone(&family[i].options, &zone->options)) {
-                zone->engine = e;
-                zone->family = &family[i];
-                return ngx_http_tallywheel_use(mcf, e);
-            }
-        }
-    }
-
-    return NGX_DECLINED;
 }
 
 
@@ -397,7 +319,6 @@ ngx_http_tallywheel_create(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf,
     }
 
     e->pool = pool;
-    e->number = ++ngx_http_tallywheel_opened;
     e->server = mcf->server;
     e->server.url = ngx_http_tallywheel_copy(pool, mcf->server.url);
     e->server.prefix = ngx_http_tallywheel_copy(pool, mcf->server.prefix);
@@ -408,8 +329,6 @@ ngx_http_tallywheel_create(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf,
     e->server.name = ngx_http_tallywheel_copy(pool, mcf->server.name);
     e->password.len = password->len;
     e->password.data = (u_char *) ngx_http_tallywheel_copy(pool, (char *) password->data);
-
-    ngx_queue_insert_tail(&ngx_http_tallywheel_engines, &e->queue);
 
     return e;
 }
@@ -534,6 +453,51 @@ ngx_http_tallywheel_may_be_alone(tw_status status)
 }
 
 
+/* A zone that keeps its counts may have other policies. Whether the library takes them is seen before a worker has
+ * them, in an engine that is closed at once. */
+static char *
+ngx_http_tallywheel_check_changed(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf, ngx_str_t *password)
+{
+    char                           *rv = NGX_CONF_OK;
+    ngx_uint_t                      i;
+    ngx_http_tallywheel_zone_t    **zone = mcf->zones.elts;
+    ngx_http_tallywheel_engine_t   *e;
+    ngx_http_tallywheel_family_t   *family, *refused;
+
+    e = ngx_http_tallywheel_create(cf, mcf, password);
+    if (e == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    for (i = 0; i < mcf->zones.nelts; i++) {
+        if (zone[i]->changed) {
+            family = ngx_array_push(&e->families); /* there is room */
+            ngx_memzero(family, sizeof(ngx_http_tallywheel_family_t));
+            family->options = zone[i]->options;
+        }
+    }
+
+    if (e->families.nelts && ngx_http_tallywheel_open_engine(e, TW_SHARED_BY_FORK, &refused) != TW_OK) {
+        family = e->families.elts;
+
+        for (i = 0; refused && i < mcf->zones.nelts; i++) {
+            if (zone[i]->changed && family++ == refused) {
+                refused = zone[i]->family;
+                break;
+            }
+        }
+
+        ngx_http_tallywheel_refused(cf, mcf, refused);
+        rv = NGX_CONF_ERROR;
+    }
+
+    ngx_http_tallywheel_close_engine(e, 0);
+    ngx_http_tallywheel_destroy(e);
+
+    return rv;
+}
+
+
 /* Opens the engine of the new zones. If the workers cannot share it, this only checks it, and each worker opens one. */
 static char *
 ngx_http_tallywheel_open_new(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf, ngx_str_t *password,
@@ -546,6 +510,13 @@ ngx_http_tallywheel_open_new(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mc
 
     e = ngx_http_tallywheel_create(cf, mcf, password);
     if (e == NULL || ngx_http_tallywheel_use(mcf, e) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    e->number = ++ngx_http_tallywheel_opened;
+    e->order = ngx_http_tallywheel_make_order();
+
+    if (e->order == NULL) {
         return NGX_CONF_ERROR;
     }
 
@@ -622,10 +593,6 @@ ngx_http_tallywheel_open(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf)
         return ngx_http_tallywheel_check_url(cf, mcf);
     }
 
-    if (ngx_http_tallywheel_engines.next == NULL) {
-        ngx_queue_init(&ngx_http_tallywheel_engines);
-    }
-
     if (ngx_http_tallywheel_full(cf, mcf) != NGX_CONF_OK
         || ngx_http_tallywheel_check_rules(cf, mcf) != NGX_CONF_OK)
     {
@@ -662,9 +629,13 @@ ngx_http_tallywheel_open(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf)
     zone = mcf->zones.elts;
 
     for (i = 0; i < mcf->zones.nelts; i++) {
-        if (ngx_http_tallywheel_find(mcf, &known, zone[i]) == NGX_ERROR) {
+        if (ngx_http_tallywheel_keep(mcf, &known, zone[i]) == NGX_ERROR) {
             return NGX_CONF_ERROR;
         }
+    }
+
+    if (ngx_http_tallywheel_check_changed(cf, mcf, &known) != NGX_CONF_OK) {
+        return NGX_CONF_ERROR;
     }
 
     /* Slots in Redis belong to a process, so the zones that have them are in an engine of each worker. */

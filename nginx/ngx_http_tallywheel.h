@@ -9,6 +9,7 @@
 #include <ngx_core.h>
 #include <ngx_event.h>
 #include <ngx_http.h>
+#include <pthread.h>
 #include <tallywheel.h>
 
 
@@ -24,6 +25,7 @@ typedef struct {
 typedef struct {
     tw_family_options              options;
     tw_family                     *family;
+    uint64_t                       share;        /* the part of the memory that it was opened with (full.c) */
     int64_t                        start_ms;     /* of the window that this worker has seen last */
     ngx_msec_t                     known_until;  /* ngx_current_msec; so long that window is open */
     int64_t                        uncounted;    /* requests that this worker admitted without counting them (full.c) */
@@ -45,6 +47,8 @@ typedef struct {
     tw_family_options              options;
     ngx_http_tallywheel_full_e     full;
     ngx_uint_t                     has_slots;  /* of tallywheel_hold, in Redis */
+    ngx_uint_t                     kept;       /* its counts are those of the configuration before */
+    ngx_uint_t                     changed;    /* and its policies are others */
     ngx_http_tallywheel_engine_t  *engine;
     ngx_http_tallywheel_family_t  *family;
 } ngx_http_tallywheel_zone_t;
@@ -138,6 +142,7 @@ typedef struct {
     ngx_array_t                    zones;    /* of ngx_http_tallywheel_zone_t * */
     ngx_array_t                    rules;    /* of ngx_http_tallywheel_rule_t * */
     ngx_array_t                    engines;  /* of ngx_http_tallywheel_engine_t *; that it uses */
+    ngx_uint_t                     number;   /* the configurations of this master are numbered from 1 */
     ngx_int_t                      variable; /* the index of the variable that keeps a decision */
     ngx_flag_t                     is_limited;
     ngx_flag_t                     is_shown;     /* a location has headers */
@@ -162,8 +167,13 @@ typedef struct {
     ngx_uint_t                     is_simple; /* it is one, of numbers, without Redis's answer and refund= */
 } ngx_http_tallywheel_loc_conf_t;
 
+/* In memory that all workers share. The policies of zones follow the newest configuration that has set them. */
+typedef struct {
+    pthread_mutex_t                lock;
+    ngx_uint_t                     number;   /* of that configuration; under the lock */
+} ngx_http_tallywheel_order_t;
+
 struct ngx_http_tallywheel_engine_s {
-    ngx_queue_t                    queue;    /* of all engines of this process */
     ngx_pool_t                    *pool;     /* of the engine's life */
     ngx_uint_t                     number;   /* the label "engine" of its metrics */
     ngx_uint_t                     uses;     /* configurations of this process */
@@ -171,6 +181,7 @@ struct ngx_http_tallywheel_engine_s {
     ngx_http_tallywheel_server_t   server;
     ngx_str_t                      password; /* as it was when the configuration was read */
     ngx_array_t                    families; /* of ngx_http_tallywheel_family_t */
+    ngx_http_tallywheel_order_t   *order;    /* the master never reads it */
     tw_engine                     *engine;   /* NULL if each worker opens one */
     ngx_uint_t                     alone;    /* each worker opens one */
     const char                    *refused;  /* NULL, or why the workers cannot share one */
@@ -248,6 +259,15 @@ char *ngx_http_tallywheel_open(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *
 tw_status ngx_http_tallywheel_open_engine(ngx_http_tallywheel_engine_t *e, uint32_t shared,
     ngx_http_tallywheel_family_t **refused);
 void ngx_http_tallywheel_close_engine(ngx_http_tallywheel_engine_t *e, uint32_t timeout);
+ngx_int_t ngx_http_tallywheel_use(ngx_http_tallywheel_main_conf_t *mcf, ngx_http_tallywheel_engine_t *e);
+
+/* keep.c */
+ngx_http_tallywheel_order_t *ngx_http_tallywheel_make_order(void);
+ngx_int_t ngx_http_tallywheel_keep(ngx_http_tallywheel_main_conf_t *mcf, ngx_str_t *password,
+    ngx_http_tallywheel_zone_t *zone);
+void ngx_http_tallywheel_forget(ngx_http_tallywheel_main_conf_t *mcf);
+void ngx_http_tallywheel_accept(ngx_cycle_t *cycle, ngx_http_tallywheel_main_conf_t *mcf);
+void ngx_http_tallywheel_set_policies(ngx_cycle_t *cycle, ngx_http_tallywheel_main_conf_t *mcf);
 
 /* full.c */
 /* One parameter of tallywheel_zone. Returns NULL, or "" if it is another one, or the words that are expected. */

@@ -153,6 +153,8 @@ ngx_http_tallywheel_init_module(ngx_cycle_t *cycle)
     ccf = (ngx_core_conf_t *) ngx_get_conf(cycle->conf_ctx, ngx_core_module);
     mcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_tallywheel_module);
 
+    ngx_http_tallywheel_accept(cycle, mcf);
+
     for (i = 0; mcf && i < mcf->engines.nelts; i++) {
         e = mcf->engines.elts;
 
@@ -191,6 +193,10 @@ ngx_http_tallywheel_init_process(ngx_cycle_t *cycle)
         if (ngx_http_tallywheel_begin_queue(cycle) != NGX_OK) {
             return NGX_ERROR;
         }
+    }
+
+    if (mcf) {
+        ngx_http_tallywheel_set_policies(cycle, mcf);
     }
 
     for (i = 0; mcf && i < mcf->engines.nelts; i++) {
