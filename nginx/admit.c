@@ -253,6 +253,10 @@ ngx_http_tallywheel_take_joined(ngx_http_tallywheel_ctx_t *ctx)
 
     ngx_http_tallywheel_took_none(ctx);
 
+    if (ngx_http_tallywheel_pauses(ctx, entry->rule, status, &ctx->verdict)) {
+        return ngx_http_tallywheel_pause(ctx);
+    }
+
     return (ngx_http_tallywheel_note(ctx, entry->rule, status, &ctx->verdict) == NGX_OK)
            ? NGX_OK : ngx_http_tallywheel_deny(ctx, entry->rule);
 }
@@ -283,6 +287,10 @@ ngx_http_tallywheel_take_one(ngx_http_tallywheel_ctx_t *ctx, ngx_uint_t i)
     {
         ctx->decider = entry->rule; /* the usual case */
         return NGX_OK;
+    }
+
+    if (ngx_http_tallywheel_pauses(ctx, entry->rule, status, verdict)) {
+        return ngx_http_tallywheel_pause(ctx);
     }
 
     return (ngx_http_tallywheel_note(ctx, entry->rule, status, verdict) == NGX_OK)

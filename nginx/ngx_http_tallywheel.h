@@ -14,6 +14,7 @@
 
 
 typedef struct ngx_http_tallywheel_engine_s  ngx_http_tallywheel_engine_t;
+typedef struct ngx_http_tallywheel_pause_s   ngx_http_tallywheel_pause_t;
 
 /* Where a directive is. */
 typedef struct {
@@ -183,6 +184,7 @@ struct ngx_http_tallywheel_engine_s {
     ngx_array_t                    families; /* of ngx_http_tallywheel_family_t */
     ngx_http_tallywheel_order_t   *order;    /* the master never reads it */
     tw_engine                     *engine;   /* NULL if each worker opens one */
+    ngx_msec_t                     sure_at;  /* ngx_current_msec; until then requests may wait (pause.c) */
     ngx_uint_t                     alone;    /* each worker opens one */
     const char                    *refused;  /* NULL, or why the workers cannot share one */
     ngx_connection_t              *connection;
@@ -218,6 +220,7 @@ typedef struct {
     ngx_uint_t                       joined;     /* so many of the first ones admit together, or not at all */
     ngx_uint_t                       next;       /* the entry that waits, or will be looked at next */
     ngx_http_tallywheel_wait_t      *wait;       /* NULL if the request cannot wait */
+    ngx_http_tallywheel_pause_t     *pause;      /* NULL until it waits because its engine knows too little */
     ngx_http_tallywheel_rule_t      *decider;    /* whose verdict is shown; NULL if no rule had a key */
     const char                      *status;
     ngx_uint_t                       answer;     /* the status of the first answer, if an error_page replaced it */
@@ -227,6 +230,7 @@ typedef struct {
     unsigned                         hashed:1;   /* of the entry that waits */
     unsigned                         queued:1;   /* it has a place */
     unsigned                         waited:1;   /* it had one */
+    unsigned                         again:1;    /* it is decided anew after a pause */
     unsigned                         decided:1;
     unsigned                         denied:1;
     unsigned                         shadow:1;   /* a zone in shadow mode has decided */
@@ -354,6 +358,13 @@ uint64_t ngx_http_tallywheel_place_hash(ngx_str_t *zone, tw_claim *claim, ngx_ui
 ngx_uint_t ngx_http_tallywheel_places_taken(uint64_t hash);
 ngx_uint_t ngx_http_tallywheel_take_place(uint64_t hash, ngx_uint_t most);
 void ngx_http_tallywheel_give_place(uint64_t hash);
+
+/* pause.c */
+void ngx_http_tallywheel_note_doubt(ngx_http_tallywheel_engine_t *e);
+ngx_uint_t ngx_http_tallywheel_pauses(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_rule_t *rule,
+    tw_status status, tw_verdict *verdict);
+ngx_int_t ngx_http_tallywheel_pause(ngx_http_tallywheel_ctx_t *ctx);
+ngx_uint_t ngx_http_tallywheel_is_paused(ngx_http_tallywheel_ctx_t *ctx);
 
 /* headers.c */
 void ngx_http_tallywheel_add_filter(void);

@@ -155,6 +155,10 @@ ngx_http_tallywheel_decide_simply(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tally
         return NGX_DECLINED;
     }
 
+    if (ngx_http_tallywheel_pauses(ctx, rule, status, &ctx->verdict)) {
+        return ngx_http_tallywheel_pause(ctx);
+    }
+
     return (ngx_http_tallywheel_note(ctx, rule, status, &ctx->verdict) == NGX_OK)
            ? NGX_DECLINED : ngx_http_tallywheel_deny(ctx, rule);
 }
@@ -179,6 +183,14 @@ ngx_http_tallywheel_decide(ngx_http_tallywheel_ctx_t *ctx)
 }
 
 
+static ngx_inline ngx_int_t
+ngx_http_tallywheel_decide_first(ngx_http_tallywheel_ctx_t *ctx)
+{
+    return ctx->conf->is_simple ? ngx_http_tallywheel_decide_simply(ctx, ctx->conf->deciders[0])
+                                : ngx_http_tallywheel_decide(ctx);
+}
+
+
 static ngx_int_t
 ngx_http_tallywheel_preaccess_handler(ngx_http_request_t *r)
 {
@@ -199,7 +211,16 @@ ngx_http_tallywheel_preaccess_handler(ngx_http_request_t *r)
             return NGX_DECLINED;
         }
 
-        return ctx->parked ? NGX_AGAIN : ngx_http_tallywheel_next(ctx);
+        if (!ctx->again) {
+            return ctx->parked ? NGX_AGAIN : ngx_http_tallywheel_next(ctx);
+        }
+
+        if (ngx_http_tallywheel_is_paused(ctx)) {
+            return NGX_AGAIN;
+        }
+
+        ctx->again = 0;
+        return ngx_http_tallywheel_decide_first(ctx);
     }
 
     conf = ngx_http_get_module_loc_conf(r, ngx_http_tallywheel_module);
@@ -215,8 +236,7 @@ ngx_http_tallywheel_preaccess_handler(ngx_http_request_t *r)
 
     kept->data = (u_char *) ctx;
 
-    return conf->is_simple ? ngx_http_tallywheel_decide_simply(ctx, conf->deciders[0])
-                           : ngx_http_tallywheel_decide(ctx);
+    return ngx_http_tallywheel_decide_first(ctx);
 }
 
 

@@ -173,6 +173,10 @@ ngx_http_tallywheel_next(ngx_http_tallywheel_ctx_t *ctx)
 
         ngx_http_tallywheel_took(entry, status, verdict);
 
+        if (ngx_http_tallywheel_pauses(ctx, entry->rule, status, verdict)) {
+            return ngx_http_tallywheel_pause(ctx);
+        }
+
         if (ngx_http_tallywheel_note(ctx, entry->rule, status, verdict) != NGX_OK) {
             return ngx_http_tallywheel_deny(ctx, entry->rule);
         }

@@ -33,6 +33,8 @@ ngx_http_tallywheel_turn(ngx_http_tallywheel_engine_t *e)
 
     (void) tw_turn(e->engine);
 
+    ngx_http_tallywheel_note_doubt(e);
+
     ms = tw_timeout_ms(e->engine);
 
     if (ms == 0) {

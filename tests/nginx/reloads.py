@@ -3,15 +3,18 @@
 
 Method: a real nginx reloads configurations whose zones differ in one parameter. The counts are seen in answers, and the
 lines in the error log. Maps and descriptors of the master are counted before and after a hundred reloads.
-Covers: nginx/keep.c, nginx/engine.c.
+With Redis clients ask as fast as they can from the first moment on, and no request is denied while less than half of
+its limit is spent, as the access log has it.
+Covers: nginx/keep.c, nginx/engine.c, nginx/pause.c.
 """
 import os
 import re
+import socket
 import sys
 
 sys.dont_write_bytecode = True
 import rig
-from rig import Nginx, run, same, wait_until
+from rig import Load, Nginx, Redis, run, same, wait_until
 
 rig.begin(sys.argv)
 
@@ -142,13 +145,17 @@ def master() -> None:
         shadow = "shadow" if number % 2 else ""
         reload(server, f"tallywheel_zone kept window=month {shadow}; tallywheel_zone z window={number + 2}h;", rules)
 
+    def settle() -> None:
+        wait_until("the older workers have ended", lambda: len(rig.read(f"/proc/{server.process.pid}/task/{server.process.pid}/children").split()) == 2)
+
     for number in range(5):
         change(number)
+    settle()
     before = belongings(server.process.pid)
     kilobytes = resident(server.process.pid)
     for number in range(5, 105):
         change(number)
-    wait_until("the older workers have ended", lambda: len(rig.read(f"/proc/{server.process.pid}/task/{server.process.pid}/children").split()) == 2)
+    settle()
     same(belongings(server.process.pid), before, "maps and descriptors")
     grown = resident(server.process.pid) - kilobytes
     if grown > 512:  # the C library keeps pages of what was freed; a hundred tables would be 1,000 KB and more
@@ -161,10 +168,103 @@ def resident(process: int) -> int:
     return int(re.search(r"Private_Dirty: +(\d+)", rig.read(f"/proc/{process}/smaps_rollup")).group(1))
 
 
+# ---- with Redis ----
+
+
+def hot(name: str, redis: Redis, rules: str, memory: int = 16, **options) -> Nginx:
+    server = Nginx(name, "", **options)
+    write_hot(server, redis, rules, memory)
+    return server
+
+
+def write_hot(server: Nginx, redis: Redis, rules: str, memory: int) -> None:
+    server.write(f"""tallywheel_redis {redis.url}; tallywheel_memory {memory}m;
+tallywheel_zone z window=1d; tallywheel_zone other window=3660d;
+log_format figures '$status $tallywheel_used $tallywheel_limit $tallywheel_cause'; access_log {server.home}/figures figures;
+server {{ listen unix:{server.socket}; location /page {{ {rules} }} location = /free {{ try_files /page =404; }} }}""")
+
+
+def too_early(server: Nginx) -> list:
+    """Denials of requests whose limit was not half spent."""
+    lines = [line.split() for line in rig.read(server.home + "/figures").splitlines()]
+    return [line for line in lines if line[0] == "429" and 2 * int(line[1]) < int(line[2])]
+
+
+def drive(server: Nginx, path: str, most: int, meanwhile=None) -> dict:
+    """Clients ask until they have got so many answers, or some were denied."""
+    load = Load(server, path, clients=8)
+    if meanwhile:
+        meanwhile()
+    wait_until("enough was asked", lambda: sum(dict(load.statuses).values()) >= most, 60)
+    found = load.stop()
+    same(load.failures, [], "failed requests")
+    return found
+
+
+RULES = {"one limit": "tallywheel_limit z $arg_k 20000;",
+    "two limits": "tallywheel_limit z $arg_k 20000; tallywheel_limit other $arg_k 30000;",
+    "a limit that waits": "tallywheel_limit z $arg_k 20000 wait=10ms;"}
+
+
+def starts() -> None:
+    for number, (name, rules) in enumerate(RULES.items()):
+        redis = Redis(f"redis_starts{number}").start()
+        server = hot(f"starts{number}", redis, rules).start()
+        drive(server, "/page?k=hot", 4000)
+        same(too_early(server), [], name)
+        end(server)
+        redis.kill()
+
+
+def reloads_of_all_zones() -> None:
+    redis = Redis("redis_reloads").start()
+    server = hot("reloads_redis", redis, RULES["one limit"]).start()
+
+    def change() -> None:
+        for memory in (17, 18, 19):
+            wait_until("some time has passed", lambda end=rig.time.monotonic() + 0.5: rig.time.monotonic() > end)
+            write_hot(server, redis, RULES["one limit"], memory)
+            server.reload()
+
+    drive(server, "/page?k=hot", 4000, change)
+    same(too_early(server), [])
+    wait_until("Redis has all", lambda: redis.total("z:hot*") == sum(1 for line in rig.read(server.home + "/figures").splitlines() if line.startswith("200")))
+    end(server)
+    redis.kill()
+
+
+def without_redis() -> None:
+    """Redis does not run. Until outage= decides, requests wait; afterwards local counts decide, up to the limit."""
+    redis = Redis("redis_none")
+    server = hot("without", redis, "tallywheel_limit z $arg_k 3000;").start()
+    found = drive(server, "/page?k=hot", 3500)
+    same(too_early(server), [])
+    same(found[200], 3000)
+    end(server)
+
+
+def clients_leave() -> None:
+    """A client that leaves while its request waits here costs nothing."""
+    redis = Redis("redis_leaves")
+    server = hot("leaves", redis, "tallywheel_limit z $arg_k 3000;").start()
+    for _ in range(200):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(server.socket)
+            client.sendall(b"GET /page?k=hot HTTP/1.1\r\nHost: test\r\n\r\n")
+    same(server.ask("/free").status, 200)
+    drive(server, "/page?k=hot", 400)
+    same(too_early(server), [])
+    end(server)
+
+
 run("policies of a zone change, and its counts stay", policies)
 run("a bucket of another size has what it had", burst)
 run("a worker that is forked later has the policies, too", a_killed_worker)
 run("a policy that is refused changes nothing", refused)
 run("what begins anew has a line, also a zone that is changed back", anew)
 run("after a hundred reloads the master has what it had", master)
+run("a start with Redis denies nobody below half of a limit", starts)
+run("reloads that begin all zones anew deny nobody below half of a limit, and lose no count", reloads_of_all_zones)
+run("a start without Redis denies nobody below half of a limit", without_redis)
+run("clients that leave while they wait for Redis's counts cost nothing", clients_leave)
 rig.tap.end(plans=True)
