@@ -233,6 +233,26 @@ def reloads_of_all_zones() -> None:
     redis.kill()
 
 
+def silent_redis() -> None:
+    """Redis answers nothing for a while, just when a reload opens an engine. That one stays in its first seconds then."""
+    redis = Redis("redis_silent").start()
+    server = hot("silent", redis, RULES["one limit"]).start()
+
+    def be_silent() -> None:
+        for memory in (17, 18, 19):
+            write_hot(server, redis, RULES["one limit"], memory)
+            redis.pause()
+            server.reload()
+            wait_until("some requests have come", lambda end=rig.time.monotonic() + 0.6: rig.time.monotonic() > end)
+            redis.resume()
+            wait_until("Redis has some", lambda: redis.total("z:hot*") > 0)
+
+    drive(server, "/page?k=hot", 2000, be_silent)
+    same(too_early(server), [])
+    end(server)
+    redis.kill()
+
+
 def without_redis() -> None:
     """Redis does not run. Until outage= decides, requests wait; afterwards local counts decide, up to the limit."""
     redis = Redis("redis_none")
@@ -265,6 +285,7 @@ run("what begins anew has a line, also a zone that is changed back", anew)
 run("after a hundred reloads the master has what it had", master)
 run("a start with Redis denies nobody below half of a limit", starts)
 run("reloads that begin all zones anew deny nobody below half of a limit, and lose no count", reloads_of_all_zones)
+run("nor does a reload while Redis is silent for a moment", silent_redis)
 run("a start without Redis denies nobody below half of a limit", without_redis)
 run("clients that leave while they wait for Redis's counts cost nothing", clients_leave)
 rig.tap.end(plans=True)
