@@ -162,6 +162,10 @@ ngx_http_tallywheel_open_engine(ngx_http_tallywheel_engine_t *e, uint32_t shared
         return status;
     }
 
+    if (e->server.url) {
+        e->sure_at = ngx_current_msec + NGX_HTTP_TALLYWHEEL_UNSURE_MS; /* also for a worker that is forked later */
+    }
+
     family = e->families.elts;
 
     for (i = 0; i < e->families.nelts; i++) {

@@ -360,6 +360,7 @@ ngx_uint_t ngx_http_tallywheel_take_place(uint64_t hash, ngx_uint_t most);
 void ngx_http_tallywheel_give_place(uint64_t hash);
 
 /* pause.c */
+#define NGX_HTTP_TALLYWHEEL_UNSURE_MS  6000  /* so long after the last doubt: an engine is young for 5 s at most */
 void ngx_http_tallywheel_note_doubt(ngx_http_tallywheel_engine_t *e);
 ngx_uint_t ngx_http_tallywheel_pauses(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_rule_t *rule,
     tw_status status, tw_verdict *verdict);

@@ -8,7 +8,6 @@
 
 #define NGX_HTTP_TALLYWHEEL_PAUSE_MS   20     /* until it is decided anew */
 #define NGX_HTTP_TALLYWHEEL_PAUSE_MAX  5000   /* ms, of one request */
-#define NGX_HTTP_TALLYWHEEL_UNSURE_MS  6000   /* so long after the last doubt: an engine is young for 5 s at most */
 
 struct ngx_http_tallywheel_pause_s {
     ngx_event_t                 event;

@@ -9,8 +9,10 @@ Covers: nginx/keep.c, nginx/engine.c, nginx/pause.c.
 """
 import os
 import re
+import signal
 import socket
 import sys
+import time
 
 sys.dont_write_bytecode = True
 import rig
@@ -84,10 +86,40 @@ def a_killed_worker() -> None:
     same([server.ask("/page").status for _ in range(4)], [200, 200, 200, 429])
     reload(server, "tallywheel_zone z window=month shadow;", rules)
     victim = server.worker_ids()[0]
-    os.kill(victim, 9)
+    os.kill(victim, signal.SIGKILL)
     wait_until("another worker runs", lambda: len(server.worker_ids()) == 1 and victim not in server.worker_ids())
     same([server.ask("/page").status, used(server, "/page")], [200, 3])
     end(server, "exited on signal 9|TW-E028")
+
+
+def a_late_worker() -> None:
+    """A worker is stopped while it begins. It continues when workers of a newer configuration serve: it changes nothing."""
+    rules = "tallywheel_limit z one 3;"
+    server = make("late", "tallywheel_zone z window=month;", rules, workers=1)
+    same([server.ask("/page").status for _ in range(4)], [200, 200, 200, 429])
+    for _ in range(3):  # one may be stopped too late, or too early to be seen
+        first = children(server)
+        server.write(block(server, "tallywheel_zone z window=month shadow;", rules))
+        server.process.send_signal(signal.SIGHUP)
+        give_up = time.monotonic() + 60
+        while not children(server) - first and time.monotonic() < give_up:
+            pass  # at once, before it comes to its policies
+        late = (children(server) - first).pop()
+        os.kill(late, signal.SIGSTOP)
+        server.write(block(server, "tallywheel_zone z window=month;", rules))
+        server.process.send_signal(signal.SIGHUP)
+        wait_until("the first worker has ended, and a third one runs",
+            lambda late=late, first=first: len(children(server)) == 2 and late in children(server) and not first & children(server))
+        same(server.ask("/page").status, 429, "the third worker")
+        os.kill(late, signal.SIGCONT)
+        wait_until("the late worker has ended", lambda late=late: late not in children(server))
+        same(server.ask("/page").status, 429, "after the late worker")
+    end(server)
+
+
+def children(server: Nginx) -> set:
+    process = server.process.pid
+    return {int(one) for one in rig.read(f"/proc/{process}/task/{process}/children").split()}
 
 
 def refused() -> None:
@@ -96,7 +128,7 @@ def refused() -> None:
     server = make("refused", "tallywheel_zone z window=month;", rules)
     same(used(server, "/page"), 1)
     server.write(block(server, "tallywheel_zone z window=month burst=5;", rules))
-    server.process.send_signal(rig.signal.SIGHUP)
+    server.process.send_signal(signal.SIGHUP)
     wait_until("the reason is in the log", lambda: 'tallywheel_zone "z": burst' in server.errors())
     same(re.search(r'tallywheel_zone "z": burst.* in .*nginx.conf:\d+', server.errors()) is not None, True)
     reload(server, "tallywheel_zone z window=month shadow;", rules)
@@ -146,7 +178,7 @@ def master() -> None:
         reload(server, f"tallywheel_zone kept window=month {shadow}; tallywheel_zone z window={number + 2}h;", rules)
 
     def settle() -> None:
-        wait_until("the older workers have ended", lambda: len(rig.read(f"/proc/{server.process.pid}/task/{server.process.pid}/children").split()) == 2)
+        wait_until("the older workers have ended", lambda: len(children(server)) == 2)
 
     for number in range(5):
         change(number)
@@ -222,7 +254,7 @@ def reloads_of_all_zones() -> None:
 
     def change() -> None:
         for memory in (17, 18, 19):
-            wait_until("some time has passed", lambda end=rig.time.monotonic() + 0.5: rig.time.monotonic() > end)
+            wait_until("some time has passed", lambda end=time.monotonic() + 0.5: time.monotonic() > end)
             write_hot(server, redis, RULES["one limit"], memory)
             server.reload()
 
@@ -243,7 +275,7 @@ def silent_redis() -> None:
             write_hot(server, redis, RULES["one limit"], memory)
             redis.pause()
             server.reload()
-            wait_until("some requests have come", lambda end=rig.time.monotonic() + 0.6: rig.time.monotonic() > end)
+            wait_until("some requests have come", lambda end=time.monotonic() + 0.6: time.monotonic() > end)
             redis.resume()
             wait_until("Redis has some", lambda: redis.total("z:hot*") > 0)
 
@@ -280,6 +312,7 @@ def clients_leave() -> None:
 run("policies of a zone change, and its counts stay", policies)
 run("a bucket of another size has what it had", burst)
 run("a worker that is forked later has the policies, too", a_killed_worker)
+run("a worker of an older configuration that begins late changes no policy", a_late_worker)
 run("a policy that is refused changes nothing", refused)
 run("what begins anew has a line, also a zone that is changed back", anew)
 run("after a hundred reloads the master has what it had", master)
