@@ -1,8 +1,8 @@
 /* keep.c -- which zones keep their counts when a configuration takes over from the running one.
- * A zone that names the same counters of the same engine keeps them, whatever else of it has changed: the workers of the
- * new configuration set its policies before they serve. All that begins anew has a line in the log.
+ * A zone that names the same counters of the same engine keeps them, whatever else of it has changed. The workers of
+ * the new configuration set its policies before they serve. A zone that loses its counts has a line in the log.
  * Always true: only a zone of the running configuration is kept. So a zone that was changed, and is changed back later,
- * begins anew, whichever engines other zones keep. A worker of an older configuration that starts late sets nothing. */
+ * is a new one, whichever engines other zones keep. A late worker of an older configuration sets nothing. */
 #include "ngx_http_tallywheel.h"
 
 
@@ -125,7 +125,7 @@ ngx_http_tallywheel_forget(ngx_http_tallywheel_main_conf_t *mcf)
 
 /* What has changed so that the zone has another engine, or NULL if it has lost nothing. */
 static const char *
-ngx_http_tallywheel_why_anew(ngx_http_tallywheel_zone_t *before, ngx_http_tallywheel_zone_t *zone)
+ngx_http_tallywheel_why_new(ngx_http_tallywheel_zone_t *before, ngx_http_tallywheel_zone_t *zone)
 {
     const char                    *parameter;
     ngx_http_tallywheel_engine_t  *e = zone->engine;
@@ -158,7 +158,7 @@ ngx_http_tallywheel_accept(ngx_cycle_t *cycle, ngx_http_tallywheel_main_conf_t *
     for (i = 0; mcf && i < mcf->zones.nelts; i++) {
         zone = mcf->zones.elts;
         before = ngx_http_tallywheel_zone_of(ngx_http_tallywheel_running, &zone[i]->name);
-        why = before ? ngx_http_tallywheel_why_anew(before, zone[i]) : NULL;
+        why = before ? ngx_http_tallywheel_why_new(before, zone[i]) : NULL;
 
         if (why) {
             ngx_log_error(NGX_LOG_WARN, cycle->log, 0, "tallywheel_zone \"%V\" begins %s: %s%s", &zone[i]->name,

@@ -230,7 +230,7 @@ typedef struct {
     unsigned                         hashed:1;   /* of the entry that waits */
     unsigned                         queued:1;   /* it has a place */
     unsigned                         waited:1;   /* it had one */
-    unsigned                         again:1;    /* it is decided anew after a pause */
+    unsigned                         again:1;    /* it will be decided again, after a pause */
     unsigned                         decided:1;
     unsigned                         denied:1;
     unsigned                         shadow:1;   /* a zone in shadow mode has decided */

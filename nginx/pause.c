@@ -1,12 +1,12 @@
 /* pause.c -- requests that wait because their engine does not know yet what Redis has.
- * An engine that has just begun, or that Redis has not answered, spends a small part of each limit. It would deny others
- * although most units are left. Such a request waits, and is decided anew some milliseconds later, until the engine
- * knows, or the limit is half spent. No limit is passed by it.
+ * An engine that has just begun, or that Redis has not answered, spends a small part of each limit. It would deny other
+ * requests although most units are left. Such a request waits, and is decided again some milliseconds later, until the
+ * engine knows, or the limit is half spent. So no limit is exceeded.
  * Always true: a request that waits here has taken nothing. At most a quarter of the connections of a worker wait. */
 #include "ngx_http_tallywheel.h"
 
 
-#define NGX_HTTP_TALLYWHEEL_PAUSE_MS   20     /* until it is decided anew */
+#define NGX_HTTP_TALLYWHEEL_PAUSE_MS   20     /* until it is decided again */
 #define NGX_HTTP_TALLYWHEEL_PAUSE_MAX  5000   /* ms, of one request */
 
 struct ngx_http_tallywheel_pause_s {
