@@ -344,10 +344,15 @@ tw_status tw_metrics_write(tw_engine *engine, uint32_t format, bool (*write)(voi
 
 /* ---- its life ---- */
 
+static struct twi_watch *watch_begin(tw_engine *engine, char *why, size_t why_size) {
+    const tw_options *options = &engine->options;
+    return twi_watch_find()->open(engine, options->watch_path, options->watch_writes != 0, why, why_size);
+}
+
 void twi_watcher_start(tw_engine *engine) {
     char why[300];
     if (engine->options.watch_path == NULL) return;
-    engine->here->watcher.watch = twi_watch_find()->open(engine, engine->options.watch_path, why, sizeof why);
+    engine->here->watcher.watch = watch_begin(engine, why, sizeof why);
     if (engine->here->watcher.watch == NULL)
         twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_START, "no watch socket (watch_path): %s", why);
 }
@@ -369,7 +374,7 @@ void twi_watcher_renew(tw_engine *engine) {
     struct twi_watcher *watcher = &engine->here->watcher;
     twi_watcher_abandon(engine);
     if (engine->options.watch_path != NULL && !twi_load_relaxed(&engine->life.stopped))
-        watcher->watch = twi_watch_find()->open(engine, engine->options.watch_path, why, sizeof why);
+        watcher->watch = watch_begin(engine, why, sizeof why);
 }
 
 /* ---- families ---- */

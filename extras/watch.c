@@ -19,14 +19,15 @@
 #include <unistd.h>
 
 #define CLIENTS_MAX 64
-#define REQUEST_MS 5000 /* for the whole line */
-#define READER_MS 10000 /* without taking a byte of the answer */
-#define RETRY_MS 200    /* after a client could not be accepted, for example for lack of descriptors */
+#define REQUEST_MS 5000                          /* for the whole line */
+#define READER_MS 10000                          /* without taking a byte of the answer */
+#define REQUEST_ROOM (TWI_WATCH_REQUEST_MAX + 2) /* with the end of the line, and one byte more than is allowed */
+#define RETRY_MS 200 /* after a client could not be accepted, for example for lack of descriptors */
 
 struct client {
     int fd; /* -1 means a free place */
     bool answers;
-    char request[TWI_WATCH_REQUEST_MAX + 2]; /* with the end of the line, and one byte more than is allowed */
+    char *request; /* REQUEST_ROOM bytes */
     size_t size;
     struct twi_watch_text answer;
     size_t sent;
@@ -35,7 +36,7 @@ struct client {
 };
 
 struct twi_watch {
-    tw_engine *engine;
+    struct twi_watch_scope scope;
     struct twi_watch_socket socket;
     pthread_t thread;
     int stop_fd; /* readable if the thread has to end */
@@ -48,11 +49,12 @@ struct twi_watch {
 
 static void client_end(struct client *client) {
     int fd = client->fd;
-    char *bytes = client->answer.bytes;
+    char *bytes = client->answer.bytes, *request = client->request;
     *client = (struct client){.fd = -1};
     if (fd >= 0) (void)shutdown(fd, SHUT_RDWR); /* its end is seen, also if a child was forked that has a copy of it */
     twi_descriptor_close(fd);
     free(bytes);
+    free(request);
 }
 
 static void client_send(struct client *client) {
@@ -67,18 +69,18 @@ static void client_send(struct client *client) {
     client_end(client);
 }
 
-static void client_answer(struct client *client, tw_engine *engine, size_t size) {
+static void client_answer(struct client *client, const struct twi_watch_scope *scope, size_t size) {
     client->answers = true;
     client->deadline_ms = twi_watch_mono_ms() + READER_MS;
-    twi_watch_answer(engine, client->request, size, &client->answer);
+    twi_watch_answer(scope, client->request, size, &client->answer);
     if (client->answer.failed) /* a client would mistake a cut answer for a whole one */
         client_end(client);
     else
         client_send(client);
 }
 
-static void client_receive(struct client *client, tw_engine *engine) {
-    ssize_t got = recv(client->fd, client->request + client->size, sizeof client->request - client->size, MSG_DONTWAIT);
+static void client_receive(struct client *client, const struct twi_watch_scope *scope) {
+    ssize_t got = recv(client->fd, client->request + client->size, REQUEST_ROOM - client->size, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got < 0 || (got == 0 && client->size == 0)) {
         client_end(client);
@@ -87,9 +89,9 @@ static void client_receive(struct client *client, tw_engine *engine) {
     client->size += (size_t)got;
     const char *end = memchr(client->request, '\n', client->size);
     if (end != NULL)
-        client_answer(client, engine, (size_t)(end - client->request));
-    else if (got == 0 || client->size == sizeof client->request)
-        client_answer(client, engine, client->size);
+        client_answer(client, scope, (size_t)(end - client->request));
+    else if (got == 0 || client->size == REQUEST_ROOM)
+        client_answer(client, scope, client->size);
 }
 
 /* ---- all of them ---- */
@@ -123,7 +125,11 @@ static void accept_all(struct twi_watch *watch) {
         struct client *client = make_place(watch);
         *client = (struct client){.fd = fd, .deadline_ms = twi_watch_mono_ms() + REQUEST_MS};
         client->number = watch->accepted++;
-        client_receive(client, watch->engine);
+        client->request = malloc(REQUEST_ROOM);
+        if (client->request == NULL)
+            client_end(client);
+        else
+            client_receive(client, &watch->scope);
     }
 }
 
@@ -153,7 +159,7 @@ static void serve_clients(struct twi_watch *watch, const struct pollfd fds[CLIEN
         } else if (client->answers) {
             client_send(client);
         } else {
-            client_receive(client, watch->engine);
+            client_receive(client, &watch->scope);
         }
     }
 }
@@ -178,7 +184,7 @@ static void watch_give_back(struct twi_watch *watch) {
     free(watch);
 }
 
-static struct twi_watch *watch_open(tw_engine *engine, const char *path, char *why, size_t why_size) {
+static struct twi_watch *watch_open(tw_engine *engine, const char *path, bool writes, char *why, size_t why_size) {
     struct twi_watch *watch = calloc(1, sizeof *watch);
     int stop_fd = watch != NULL ? twi_descriptor_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) : -1;
     if (stop_fd < 0) {
@@ -186,7 +192,7 @@ static struct twi_watch *watch_open(tw_engine *engine, const char *path, char *w
         free(watch);
         return NULL;
     }
-    watch->engine = engine;
+    watch->scope = (struct twi_watch_scope){.engine = engine, .writes = writes};
     watch->stop_fd = stop_fd;
     for (size_t i = 0; i < CLIENTS_MAX; i++) watch->clients[i].fd = -1;
     if (!twi_watch_socket_open(path, &watch->socket, why, why_size)) {

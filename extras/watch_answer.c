@@ -1,5 +1,6 @@
 /* watch_answer.c -- from the line that a client of the watch socket sent to the bytes that it gets. See watch.h. Always
- * true: whatever the request is, the answer is whole lines; it opens no file, and changes no state. */
+ * true: whatever the request is, the answer is whole lines; it opens no file. Only a `reset` in a scope that writes
+ * changes any state. */
 #include "extras/watch.h"
 
 #include <inttypes.h>
@@ -13,6 +14,8 @@
 
 static const char help[] = "status               the engine, its statistics and its families\n"
                            "top FAMILY [N [MS]]  the heaviest keys of the window of now, or of that moment\n"
+                           "key FAMILY KEY       the count of one key, which is the rest of the line, escaped as here\n"
+                           "reset FAMILY KEY     sets it to 0, if this socket writes\n"
                            "metrics              a page of metrics: Prometheus's text\n"
                            "openmetrics          the same as OpenMetrics\n"
                            "help\n";
@@ -72,6 +75,11 @@ static void answer_refuse(struct twi_watch_text *text, const char *why) {
     answer_put_text(text, "error\t");
     put_escaped(text, why, strlen(why));
     answer_put_text(text, "\n");
+}
+
+/* Why the last call was refused. */
+static void answer_refuse_for(struct twi_watch_text *text, tw_status status) {
+    answer_refuse(text, *tw_error_text() != '\0' ? tw_error_text() : tw_status_text(status));
 }
 
 /* ---- status ---- */
@@ -148,7 +156,92 @@ static void answer_put_top(tw_engine *engine, const char *name, size_t n, int64_
     if (status == TW_OK)
         answer_put_text(text, "end\n");
     else
-        answer_refuse(text, *tw_error_text() != '\0' ? tw_error_text() : tw_status_text(status));
+        answer_refuse_for(text, status);
+}
+
+/* ---- one key ---- */
+
+static int answer_hex(char digit) {
+    const char *digits = "0123456789ABCDEF0123456789abcdef", *at = digit != '\0' ? strchr(digits, digit) : NULL;
+    return at != NULL ? (int)(at - digits) % 16 : -1;
+}
+
+/* Undoes the escapes, to `key`, which has room for as many bytes. Returns false at one that there is not. */
+static bool answer_unescape(const char *text, size_t size, char *key, size_t *length) {
+    size_t used = 0;
+    for (size_t at = 0; at < size; at++) {
+        char byte = text[at];
+        if (byte == '\\') {
+            static const char letters[] = "tnr\\", bytes[] = "\t\n\r\\";
+            char letter = at + 1 < size ? text[at + 1] : '\0';
+            const char *known = letter != '\0' ? strchr(letters, letter) : NULL;
+            int high = letter == 'x' && at + 3 < size ? answer_hex(text[at + 2]) : -1;
+            int low = high >= 0 ? answer_hex(text[at + 3]) : -1;
+            if (known == NULL && low < 0) return false;
+            byte = known != NULL ? bytes[known - letters] : (char)(high * 16 + low);
+            at += known != NULL ? 1 : 3;
+        }
+        key[used++] = byte;
+    }
+    *length = used;
+    return true;
+}
+
+static void answer_show_key(tw_family *family, const char *name, tw_key key, struct twi_watch_text *text) {
+    tw_count count;
+    bool known;
+    tw_status status = twi_watch_read(family, key, &count, &known);
+    if (status != TW_OK) {
+        answer_refuse_for(text, status);
+        return;
+    }
+    print(text, "top\t%s\t%s\n", name, answer_kind_of(twi_watch_kind(family)));
+    if (known) (void)answer_put_key(text, &count);
+    answer_put_text(text, "end\n");
+}
+
+/* A key without a counter gets none. */
+static void answer_reset_key(tw_family *family, const char *name, tw_key key, struct twi_watch_text *text) {
+    tw_count count;
+    bool known = false;
+    int64_t taken = 0;
+    tw_status status = twi_watch_read(family, key, &count, &known);
+    if (status == TW_OK && known) status = tw_reset(family, key, &taken);
+    if (status == TW_OK)
+        print(text, "reset\t%s\t%d\t%" PRId64 "\nend\n", name, known, taken);
+    else
+        answer_refuse_for(text, status);
+}
+
+/* `rest` is what comes behind the verb: a family, a space, a key. */
+static void answer_key(const struct twi_watch_scope *scope, bool resets, const char *rest, size_t size,
+                       struct twi_watch_text *text) {
+    char key[TWI_WATCH_REQUEST_MAX], name[65] = "";
+    const char *space = memchr(rest, ' ', size);
+    size_t name_size = space != NULL ? (size_t)(space - rest) : size, key_size = 0;
+    if (space == NULL || name_size + 1 == size) {
+        answer_refuse(text, resets ? "reset wants a family and a key: reset FAMILY KEY"
+                                   : "key wants a family and a key: key FAMILY KEY");
+        return;
+    }
+    if (!answer_unescape(space + 1, size - name_size - 1, key, &key_size)) {
+        answer_refuse(text,
+                      "a backslash in a key is followed by t, n, r, a backslash, or x and two hexadecimal digits");
+        return;
+    }
+    if (resets && !scope->writes) {
+        answer_put_text(text, "error\tthis socket does not write\tread_only\n");
+        return;
+    }
+    if (name_size < sizeof name) memcpy(name, rest, name_size);
+    tw_family *family = twi_watch_hold(scope->engine, name);
+    if (family == NULL)
+        answer_refuse(text, "no family of that name is open");
+    else if (resets)
+        answer_reset_key(family, name, tw_bytes(key, key_size), text);
+    else
+        answer_show_key(family, name, tw_bytes(key, key_size), text);
+    twi_watch_let_go(scope->engine);
 }
 
 /* ---- requests ---- */
@@ -184,8 +277,6 @@ static void answer_top(tw_engine *engine, char *const *words, size_t count, stru
 static size_t answer_split(const char *request, size_t size, char line[TWI_WATCH_REQUEST_MAX + 1],
                            char *words[WORDS_MAX]) {
     size_t count = 0;
-    if (size > 0 && request[size - 1] == '\r') size--;
-    if (size == 0 || size > TWI_WATCH_REQUEST_MAX) return 0;
     for (size_t i = 0; i < size; i++)
         if (request[i] < ' ' || request[i] > '~') return 0;
     memcpy(line, request, size);
@@ -199,7 +290,7 @@ static size_t answer_split(const char *request, size_t size, char line[TWI_WATCH
     return count;
 }
 
-void twi_watch_answer(tw_engine *engine, const char *request, size_t size, struct twi_watch_text *text) {
+static void answer_words(tw_engine *engine, const char *request, size_t size, struct twi_watch_text *text) {
     char line[TWI_WATCH_REQUEST_MAX + 1], *words[WORDS_MAX];
     size_t count = answer_split(request, size, line, words);
     const char *verb = count > 0 ? words[0] : "";
@@ -215,4 +306,27 @@ void twi_watch_answer(tw_engine *engine, const char *request, size_t size, struc
         answer_put_text(text, help);
     else
         answer_refuse(text, "unknown request; help lists those that there are");
+}
+
+/* Whether the request begins with the verb. Then *rest is what comes behind it. */
+static bool answer_is(const char *request, size_t size, const char *verb, const char **rest, size_t *rest_size) {
+    size_t length = strlen(verb);
+    if (size < length || memcmp(request, verb, length) != 0 || (size > length && request[length] != ' ')) return false;
+    *rest = request + length + (size > length);
+    *rest_size = size - length - (size > length);
+    return true;
+}
+
+void twi_watch_answer(const struct twi_watch_scope *scope, const char *request, size_t size,
+                      struct twi_watch_text *text) {
+    const char *rest;
+    size_t rest_size;
+    if (size > 0 && request[size - 1] == '\r') size--;
+    if (size > TWI_WATCH_REQUEST_MAX) size = 0;
+    if (answer_is(request, size, "key", &rest, &rest_size))
+        answer_key(scope, false, rest, rest_size, text);
+    else if (answer_is(request, size, "reset", &rest, &rest_size))
+        answer_key(scope, true, rest, rest_size, text);
+    else
+        answer_words(scope->engine, request, size, text);
 }

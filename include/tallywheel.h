@@ -528,15 +528,19 @@ struct tw_options {
 
     /* A unix socket with which `tallywheel top`, `show` and `exporter` read this engine while it
      * runs. The path is absolute. %p becomes the process id, and %% a percent sign. Only this user
-     * may connect (mode 0600). The socket cannot change anything. A separate thread serves it, and
-     * no call waits for that thread. If the path cannot be used, the engine opens without the
-     * socket and logs it (TW_EVENT_START). NULL: no socket. Not with TW_HOST_DRIVEN. See
+     * may connect (mode 0600). Without watch_writes it changes no count. A separate thread serves
+     * it, and no call waits for that thread. If the path cannot be used, the engine opens without
+     * the socket and logs it (TW_EVENT_START). NULL: no socket. Not with TW_HOST_DRIVEN. See
      * docs/WATCH.md. */
     const char *watch_path;
 
     uint32_t calls_max; /* the most calls that wait for Redis at once, including calls that Redis
                            must still undo. 16..65536, default 1024 */
     uint32_t shared;    /* enum tw_shared: whether forked processes share the engine (tw_lead()) */
+
+    /* 1 lets `tallywheel reset` set a key to 0 through watch_path, as tw_reset() does. Otherwise it
+     * is refused. */
+    uint32_t watch_writes;
 };
 
 /* ==== 5. Options of a family =================================================================

@@ -18,7 +18,8 @@ static const char help[] = "Usage: tallywheel COMMAND [OPTION]...\n"
                            "  exporter  serve the metrics of running engines for Prometheus\n"
                            "  plan      print how much memory so many keys need\n"
                            "  reclaim   free the units of hard limits that a dead process held\n"
-                           "  show      print the heaviest keys of a family of a running engine\n"
+                           "  reset     set the count of one key of a running engine to 0\n"
+                           "  show      print the heaviest keys of a family of a running engine, or one key's count\n"
                            "  top       show a running engine: rates, Redis, families, the heaviest keys\n"
                            "\n"
                            "tallywheel COMMAND --help lists its options. tallywheel --version prints the version.\n";
@@ -28,15 +29,10 @@ struct command {
     int (*run)(int argc, char **argv);
 };
 
-static const struct command commands[] = {{"audit", audit_main},
-                                          {"count", count_main},
-                                          {"demo", demo_main},
-                                          {"demo-worker", demo_worker_main},
-                                          {"exporter", exporter_main},
-                                          {"plan", plan_main},
-                                          {"reclaim", reclaim_main},
-                                          {"show", show_main},
-                                          {"top", top_main}};
+static const struct command commands[] = {
+    {"audit", audit_main},       {"count", count_main}, {"demo", demo_main},       {"demo-worker", demo_worker_main},
+    {"exporter", exporter_main}, {"plan", plan_main},   {"reclaim", reclaim_main}, {"reset", reset_main},
+    {"show", show_main},         {"top", top_main}};
 
 static int main_show(const char *text) {
     if (fputs(text, stdout) >= 0 && fflush(stdout) == 0) return EXIT_DONE;
@@ -45,13 +41,14 @@ static int main_show(const char *text) {
 }
 
 static int unknown(const char *word) {
-    static const char *const words[] = {"audit", "count", "demo",   "exporter",  "plan", "reclaim",
-                                        "show",  "top",   "--help", "--version", NULL};
+    static const char *const words[] = {"audit", "count", "demo", "exporter", "plan",      "reclaim",
+                                        "reset", "show",  "top",  "--help",   "--version", NULL};
     const char *nearest = text_nearest(word, words);
     if (nearest != NULL) {
         tool_complain("unknown command '%s'; did you mean %s?", word, nearest);
     } else {
-        tool_complain("unknown command '%s'; there are audit, count, demo, exporter, plan, reclaim, show and top "
+        tool_complain("unknown command '%s'; there are audit, count, demo, exporter, plan, reclaim, reset, show and "
+                      "top "
                       "('tallywheel --help')",
                       word);
     }
@@ -69,7 +66,8 @@ static void descriptors_hold(void) {
 int main(int argc, char **argv) {
     descriptors_hold();
     if (argc < 2) {
-        tool_complain("name a command: audit, count, demo, exporter, plan, reclaim, show or top ('tallywheel --help')");
+        tool_complain(
+            "name a command: audit, count, demo, exporter, plan, reclaim, reset, show or top ('tallywheel --help')");
         return EXIT_USAGE;
     }
     if (!redis_flags_hide(argc, argv)) {

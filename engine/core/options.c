@@ -163,6 +163,8 @@ static size_t watch_path_size(const char *pattern) {
 /* Whether the file system accepts the path is known only when the watch socket is opened. Then a refusal is
  * logged, and is no error. */
 static tw_status check_watch(const tw_options *in) {
+    if (in->watch_writes > 1) return refuse(in, "watch_writes: %u is neither 0 nor 1", in->watch_writes);
+    if (in->watch_writes != 0 && in->watch_path == NULL) return refuse(in, "watch_writes: needs a watch_path");
     if (in->watch_path == NULL) return TW_OK;
     if (in->watch_path[0] != '/') return refuse(in, "watch_path: must be absolute, as /run/shop/counters.sock");
     for (const char *at = strchr(in->watch_path, '%'); at != NULL; at = strchr(at + 2, '%'))

@@ -3,6 +3,7 @@
 
 #include "engine/core/family.h"
 #include "engine/count/lookup.h"
+#include "engine/port/watch.h"
 #include "engine/table/packed.h"
 #include "engine/table/sketch.h"
 
@@ -198,6 +199,39 @@ tw_status twi_walk(tw_family *family, int64_t unix_ms, const struct twi_walker *
         return twi_refuse(TW_ERR_FORKED, "visit: it has forked; what was visited is the parent's");
     let_go(&walk);
     return is_absent ? twi_absent_window_status(family, at_ms, now_ms) : TW_OK;
+}
+
+/* ---- one key, for the watch socket ---- */
+
+/* Inside a section. With idle eviction, the cell of the epoch before shows the count until a call needs the key. */
+static bool find_shown(const struct twi_call *call, struct twi_place *place) {
+    place->previous = NULL;
+    if (twi_place_find(call, place)) return true;
+    if (!call->family->kind.evicts_idle || place->previous == NULL) return false;
+    place->cell = place->previous;
+    place->generation = place->previous_in;
+    place->meta = twi_load_relaxed(&place->cell->meta);
+    return true;
+}
+
+tw_status twi_watch_read(tw_family *family, tw_key key, tw_count *count, bool *known) {
+    struct twi_call call;
+    struct twi_place place;
+    *known = false;
+    if (family->kind.is_gcra) return twi_refuse_for(TWI_WHY_GCRA);
+    tw_status status = twi_call_begin(&call, family, key);
+    if (status != TW_OK) return status;
+    status = twi_call_now(&call);
+    if (status == TW_OK && find_shown(&call, &place)) {
+        bool is_distinct = family->kind.is_distinct;
+        int64_t local = is_distinct ? twi_sketch_estimate(&call.engine->arena, place.cell, place.meta)
+                                    : twi_cell_local(place.cell, place.meta);
+        *known = true;
+        *count = count_in(place.generation, key, twi_view_of(place.cell, place.meta, local), local);
+        if (family->kind.from_first) count->end_ms = twi_load_relaxed(&place.cell->end_ms);
+    }
+    twi_call_end(&call);
+    return status;
 }
 
 /* ---- each ----

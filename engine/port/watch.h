@@ -1,8 +1,8 @@
 /* watch.h -- the contract between the engine and the code that answers on its watch socket (tw_options.watch_path,
  * extras/watch.c).
  *
- * Always true: the code only reads, and changes no state. It runs on a separate thread. No caller and no turn waits
- * for this thread. A lock is held only while some families are copied. */
+ * Always true: the code only reads, and changes no state, but for tw_reset() where the host allows it. It runs on a
+ * separate thread. No caller and no turn waits for this thread. A lock is held only while some families are copied. */
 #ifndef TWI_PORT_WATCH_H
 #define TWI_PORT_WATCH_H
 
@@ -15,9 +15,9 @@ struct twi_watch;
 #define TWI_WATCH_PATH_MAX 107u /* the most bytes of the path of a unix socket */
 
 struct twi_watch_server {
-    /* Opens the socket and starts the thread. Returns NULL if the path or the system refuses it. `why` then contains
-     * the reason. */
-    struct twi_watch *(*open)(tw_engine *engine, const char *path, char *why, size_t why_size);
+    /* Opens the socket and starts the thread. `writes`: clients may reset a key. Returns NULL if the path or the system
+     * refuses it. `why` then contains the reason. */
+    struct twi_watch *(*open)(tw_engine *engine, const char *path, bool writes, char *why, size_t why_size);
     /* Ends the thread and removes the socket. It waits for a reply that is being made, not for its reader. */
     void (*close)(struct twi_watch *watch);
     /* Called in a forked child, which has no such thread. It frees the inherited memory. fork() has closed the
@@ -28,7 +28,8 @@ struct twi_watch_server {
 /* extras/watch.c defines it. The engine finds that file only with this function. */
 const struct twi_watch_server *twi_watch_find(void);
 
-/* ---- functions of the engine that this code calls, also to the public ones; engine/stats.c defines them ---- */
+/* ---- functions of the engine that this code calls, also to the public ones; engine/stats.c defines all but
+ * twi_watch_read() (engine/count/walk.c) ---- */
 
 struct twi_watch_family {
     char name[65];
@@ -47,7 +48,10 @@ bool twi_watch_families(tw_engine *engine, struct twi_watch_family **list, size_
 tw_family *twi_watch_hold(tw_engine *engine, const char *name);
 void twi_watch_let_go(tw_engine *engine);
 uint32_t twi_watch_kind(const tw_family *family); /* as in tw_family_options */
-int64_t twi_watch_mono_ms(void);                  /* the system's clock, for deadlines */
+/* Reads one key's counter in the open window, as tw_top() shows it, but for count->error. It makes no counter, and asks
+ * Redis for nothing. *known is false if there is no counter. Returns the same as tw_get(). */
+tw_status twi_watch_read(tw_family *family, tw_key key, tw_count *count, bool *known);
+int64_t twi_watch_mono_ms(void); /* the system's clock, for deadlines */
 int64_t twi_watch_now_ms(tw_engine *engine);
 /* Returns how long ago tw_stats.last_error was noted. -1 means that no error was noted. */
 int64_t twi_watch_last_error_age_ms(tw_engine *engine);

@@ -27,7 +27,7 @@ refused 'a value where none is taken' '--follow takes no value' count --follow=y
 refused 'an unknown letter behind a file' 'unknown option -xyz' count "$work/log" -xyz
 refused 'a value where none is taken, behind a file' '--follow takes no value' count "$work/log" --follow=yes
 each_command() { # FUNCTION: it holds for each of them
-    for word in audit count demo exporter plan reclaim show top; do "$1" "$word" || return 1; done
+    for word in audit count demo exporter plan reclaim reset show top; do "$1" "$word" || return 1; done
 }
 names_unknown() { run 2 "$1" file --frobnicate && err_has 'unknown option --frobnicate' && [ ! -s "$work/out" ]; }
 each_command names_unknown

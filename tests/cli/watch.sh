@@ -2,12 +2,12 @@
 # shellcheck disable=SC1003,SC2181  # a backslash before a quote; a status is looked at where it is compared
 # watch.sh TOOL FOLDER PROGRAM -- `tallywheel top` and `show` look at a program that runs: watch_engine.c, whose counts are
 # known. The screen is asked for by a terminal of the test's own (python's pty), and resized.
-# Covers: tools/top/top.c, tools/top/top_screen.c, tools/top/top_json.c.
+# Covers: tools/reset.c, tools/top/top.c, tools/top/top_screen.c, tools/top/top_json.c.
 tool=$1
 engine=$3
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
-plan 16
+plan 21
 socket=$work/engine.sock
 
 # The engine reads commands from a pipe, and says "done" to each.
@@ -37,9 +37,19 @@ weird='\xFF\t"\\'
 run 0 top --once "$socket" && grep -q '^> views  *counter  forever  *31  *1$' "$work/out" &&
     grep -q '^  logins  *counter  *day  *1  *1  *10  *2$' "$work/out" && grep -q '^  *30  */page/30$' "$work/out" && err_is_empty
 ok $? '--once: families, what limits admitted and denied, the heaviest keys of the largest family'
-run 0 show --keys 2 views "$socket" && sed 's/^ *//' "$work/out" | tail -n 2 >"$work/got" &&
+run 0 show --keys 2 "$socket" views && sed 's/^ *//' "$work/out" | tail -n 2 >"$work/got" &&
     printf '31                %s\n30                %s\n' "$weird" /page/30 >"$work/want" && same "$work/got" "$work/want"
 ok $? 'show: the heaviest keys first, each on one line, whatever its bytes are'
+run 0 show --keys 2 views "$socket" && cp "$work/out" "$work/old" && (cd "$work" && run 0 show --keys 2 views engine.sock &&
+    same "$work/out" "$work/old" && run 0 show --keys 2 engine.sock views && same "$work/out" "$work/old")
+ok $? 'show: the family may be in front of the socket, as it was before'
+run 0 show "$socket" views /page/7 && sed 's/^ *//' "$work/out" | tail -n 1 | grep -q '^7  */page/7$' &&
+    run 0 show --json "$socket" views "$weird" && [ "$(member 'd["top"]["keys"][0]["key_hex"], d["top"]["keys"][0]["view"], len(d["top"]["keys"])')" = "('ff09225c', 31, 1)" ] &&
+    run 1 show "$socket" views /page/99 && err_has 'views: no such key' && run 1 show "$socket" views 'a\' && err_has 'a backslash in a key' &&
+    run 2 show --at 0 "$socket" views /page/7 && run 2 show "$socket" views a b
+ok $? 'show: the count of one key, which is written as it is printed'
+run 3 reset "$socket" views /page/7 && err_has 'this socket does not write' && [ ! -s "$work/out" ] && run 0 show "$socket" views /page/7
+ok $? 'reset: a socket that does not write says so'
 TALLYWHEEL_SOCKET=$socket
 export TALLYWHEEL_SOCKET
 run 0 top --once --json --family visitors --keys 5 && [ "$(member 'd["top"]["family"], d["top"]["keys"][0]["view"]')" = "('visitors', 50)" ] &&
@@ -159,11 +169,29 @@ wait "$looks"
 [ $? -eq 130 ] && err_is_empty
 ok $? 'SIGINT ends a look at an engine that stands still'
 kill -CONT "$server"
-run 0 top --help && grep -q '^Usage: tallywheel top' "$work/out" && run 0 show --help && grep -q '^Usage: tallywheel show' "$work/out"
+run 0 top --help && grep -q '^Usage: tallywheel top' "$work/out" && run 0 show --help && grep -q '^Usage: tallywheel show' "$work/out" &&
+    run 0 reset --help && grep -q '^Usage: tallywheel reset' "$work/out"
 ok $? '--help'
-(unset TALLYWHEEL_SOCKET && run 2 show "$socket" && err_has 'name a family in front of the socket')
+(unset TALLYWHEEL_SOCKET && run 2 show "$socket" && err_has 'name a family behind the socket')
 ok $? 'show: a socket without a family is named as what it is'
 exec 7>&-
 wait_until [ ! -e "$socket" ]
+mkfifo "$work/in2"
+"$engine" "$work/writes.sock" 30 write <"$work/in2" >"$work/said2" 2>"$work/engine2.err" &
+background="$background $!"
+exec 7>"$work/in2"
+echo open >&7
+wait_for 'done' "$work/said2"
+run 0 reset "$work/writes.sock" views /page/7 && [ "$(cat "$work/out")" = 7 ] && err_is_empty && run 0 reset "$work/writes.sock" views /page/7 &&
+    [ "$(cat "$work/out")" = 0 ] && run 0 reset "$work/writes.sock" views "$weird" && [ "$(cat "$work/out")" = 31 ] &&
+    run 0 show --keys 1 "$work/writes.sock" views && grep -q '/page/30$' "$work/out" && run 0 show "$work/writes.sock" views /page/7 &&
+    sed 's/^ *//' "$work/out" | tail -n 1 | grep -q '^0  */page/7$'
+ok $? 'reset: one count is 0, and what it was is printed'
+run 1 reset "$work/writes.sock" views nobody && err_has 'no such key' && run 2 reset "$work/writes.sock" views && run 2 reset a b c d &&
+    run 4 reset "$work/none" views a && err_has 'No such file or directory' && run 4 reset "$work/writes.sock" none a &&
+    err_has 'no family of that name is open' && run 4 reset "$work/writes.sock" visitors / && err_has 'TW_KIND_DISTINCT' &&
+    run 4 reset "$work/writes.sock" 'views a' b && err_has 'no family has such a name'
+ok $? 'reset: no such key, wrong usage, no engine, no such family, a family that cannot: each has its status'
+exec 7>&-
 run 1 top --once && [ ! -e "$socket" ] && [ ! -s "$work/engine.err" ]
 ok $? 'the socket goes with its engine'

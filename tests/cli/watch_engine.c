@@ -1,6 +1,6 @@
-/* watch_engine.c -- a program with an engine that is watched: `watch_engine SOCKET [KEYS]`. For watch.sh, and for
- * looking at `tallywheel top` with many keys. Each line of standard input is a command, answered by "done" on standard
- * output: `open` opens families and counts, `add` counts one round more. It ends with standard input. */
+/* watch_engine.c -- a program with an engine that is watched: `watch_engine SOCKET [KEYS [write]]`. For watch.sh, and
+ * for looking at `tallywheel top` with many keys. Each line of standard input is a command, answered by "done" on
+ * standard output: `open` opens families and counts, `add` counts one round more. It ends with standard input. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +52,7 @@ int main(int argc, char **argv) {
     tw_options options;
     tw_options_init(&options);
     options.watch_path = argc > 1 ? argv[1] : "";
+    options.watch_writes = argc > 3;
     options.error_text = error;
     options.error_size = sizeof error;
     options.memory_bytes_max = UINT64_C(4) << 30;

@@ -1,6 +1,7 @@
 /* watch.c -- any bytes as a request on the watch socket, and any bytes as a key: an answer is whole lines of known
- * kinds, without control characters, and asking changes nothing. The first line of the input is the request, the rest
- * is a key. */
+ * kinds, without control characters. Each request is asked of a socket that does not write, where it changes nothing.
+ * Then it is asked of one that writes, where a `reset` sets one count to 0 and changes nothing else. The first line of
+ * the input is the request, the rest is a key. */
 #include <stdlib.h>
 
 #include "extras/watch.h"
@@ -29,10 +30,27 @@ static void open_once(void) {
     if (tw_family_open(engine, &family, &rates) != TW_OK) abort();
 }
 
-static int64_t increments(void) {
+/* What a request may change: the sum of all counts, how many are not 0, how many there are, and the calls. */
+struct state {
+    int64_t sum, live, keys, increments, entries;
+};
+
+static bool add_up(void *ctx, const tw_count *count) {
+    struct state *state = ctx;
+    state->sum += count->view;
+    state->live += count->view != 0;
+    state->keys++;
+    return true;
+}
+
+static struct state look(void) {
     tw_stats stats;
+    struct state state = {0};
     (void)tw_stats_read(engine, &stats);
-    return stats.increments;
+    if (tw_each(views, TW_NOW, add_up, &state) != TW_OK) abort();
+    state.increments = stats.increments;
+    state.entries = stats.entries;
+    return state;
 }
 
 static bool begins(const char *line, size_t size, const char *word) {
@@ -40,9 +58,10 @@ static bool begins(const char *line, size_t size, const char *word) {
 }
 
 static void check_line(const char *line, size_t size) {
-    static const char *const kinds[] = {
-        "tallywheel\t", "now_ms\t", "process\t",   "stat\t",  "last_error\t", "family\t", "top\t", "key\t", "error\t",
-        "end",          "#",        "tallywheel_", "status ", "top ",         "metrics ", "openm", "help"};
+    static const char *const kinds[] = {"tallywheel\t", "now_ms\t", "process\t",   "stat\t",  "last_error\t",
+                                        "family\t",     "top\t",    "key\t",       "reset\t", "error\t",
+                                        "end",          "#",        "tallywheel_", "status ", "top ",
+                                        "key ",         "reset ",   "metrics ",    "openm",   "help"};
     for (size_t i = 0; i < size; i++)
         if (((unsigned char)line[i] < ' ' && line[i] != '\t') || line[i] == 127) abort();
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -58,23 +77,41 @@ static void check(const struct twi_watch_text *text) {
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+/* An answer to `reset` of a counter that was there, and how much that took away. */
+static bool has_reset(const struct twi_watch_text *text, int64_t *taken) {
+    static const char head[] = "reset\tviews\t1\t";
+    if (!begins(text->bytes, text->size, head)) return false;
+    *taken = strtoll(text->bytes + sizeof head - 1, NULL, 10);
+    return true;
+}
+
+/* `request` is as long as it is, so that AddressSanitizer sees its end. */
+static void ask(const char *request, size_t size, bool writes) {
     struct twi_watch_text text = {.bytes = NULL};
+    struct state before = look();
+    int64_t taken = 0;
+    twi_watch_answer(&(struct twi_watch_scope){.engine = engine, .writes = writes}, request, size, &text);
+    check(&text);
+    struct state after = look();
+    bool reset = has_reset(&text, &taken);
+    if (reset && !writes) abort();
+    if (after.keys != before.keys || after.entries != before.entries || after.sum != before.sum - taken ||
+        after.live != before.live - (taken != 0) || after.increments != before.increments + reset)
+        abort();
+    free(text.bytes);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const uint8_t *end = size > 0 ? memchr(data, '\n', size) : NULL;
     size_t asked = end != NULL ? (size_t)(end - data) : size, key = end != NULL ? size - asked - 1 : 0;
     open_once();
     if (key > 0 && key <= TW_KEY_SIZE_MAX)
         (void)tw_add(views, tw_bytes(end + 1, key), 1, NULL); /* full soon: refused */
-    int64_t before = increments();
-    char *request = malloc(asked + 1); /* as long as it is, so that AddressSanitizer sees its end */
+    char *request = malloc(asked > 0 ? asked : 1);
     if (request == NULL) return 0;
     memcpy(request, data, asked);
-    char *fitting = realloc(request, asked > 0 ? asked : 1);
-    if (fitting != NULL) request = fitting;
-    twi_watch_answer(engine, request, asked, &text);
-    check(&text);
-    if (increments() != before) abort();
-    free(text.bytes);
+    ask(request, asked, false);
+    ask(request, asked, true);
     free(request);
     return 0;
 }

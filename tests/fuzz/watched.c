@@ -1,6 +1,6 @@
 /* watched.c -- any bytes as what a watch socket answers. It is refused, or the look that comes of it is shown, as a
  * page and as JSON, without a control character and with its quotes in pairs. What is before the first NUL is the
- * status, the rest the keys. */
+ * status, the rest the keys, and also the answer to a reset. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,5 +67,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     bool good = watched_read_status(&look, look.status);
     if (good && watched_read_top(&look, look.top)) show(&look);
     watched_free(&look);
+    char why[80] = "", *reset = copy(data + first + (cut != NULL), size - first - (cut != NULL));
+    int64_t taken = 0;
+    if ((watched_read_reset(reset, &taken, why, sizeof why) == WATCHED_RESET) != (why[0] == '\0')) abort();
+    free(reset);
     return 0;
 }

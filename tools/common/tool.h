@@ -13,6 +13,7 @@ void tool_complain(const char *format, ...) __attribute__((format(printf, 1, 2))
 /* The subcommands. argv[0] is the subcommand's name. They return an exit code. */
 int audit_main(int argc, char **argv);
 int reclaim_main(int argc, char **argv);
+int reset_main(int argc, char **argv);
 int count_main(int argc, char **argv);
 int plan_main(int argc, char **argv);
 int demo_main(int argc, char **argv);

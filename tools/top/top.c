@@ -34,19 +34,22 @@ static const char top_help[] =
     "Exit status: 0 done; 1 no engine answers there; 2 wrong usage; 128 and its number after a signal.\n";
 
 static const char show_help[] =
-    "Usage: tallywheel show [OPTION]... FAMILY [SOCKET]\n"
-    "Prints the heaviest keys of one family of a running engine, the heaviest first.\n"
-    "SOCKET is the engine's watch_path; without it $TALLYWHEEL_SOCKET is.\n"
+    "Usage: tallywheel show [OPTION]... [SOCKET] FAMILY\n"
+    "       tallywheel show [OPTION]... SOCKET FAMILY KEY\n"
+    "Prints the heaviest keys of one family of a running engine, the heaviest first, or one key's count.\n"
+    "SOCKET is the engine's watch_path; without it $TALLYWHEEL_SOCKET is. FAMILY SOCKET is accepted, too.\n"
+    "KEY is as it is printed: \\t, \\n, \\r, \\\\ and \\xHH are bytes.\n"
     "\n"
     "  --keys N          how many, 1..1000 (default 20)\n"
     "  --at MS           the window of a moment, in Unix milliseconds, as far as the engine still holds it\n"
     "  --json            one object\n"
     "  --help\n"
     "\n"
-    "Exit status: 0 done; 1 no engine answers there, or it refuses; 2 wrong usage.\n";
+    "Exit status: 0 done; 1 no engine answers there, it refuses, or it has no such key; 2 wrong usage.\n";
 
 struct request {
     const char *command, *socket, *family;
+    const char *key; /* NULL means the heaviest ones */
     uint64_t keys;
     int64_t interval_ms; /* 0 means not given */
     int64_t unix_ms;
@@ -88,14 +91,42 @@ static const struct option_rule show_rules[] = {
     KEYS, NUMBER("at", unix_ms, 0, INT64_MAX, "--at is a number of milliseconds, not"),
     OPTION_FLAG("json", struct request, json), OPTIONS_END};
 
-/* Of the arguments, `first` come before the socket. */
-static int take_socket(struct request *request, int argc, char **argv, int first) {
-    int left = argc - optind - first;
-    if (left > 1) return usage(request, "too many arguments:", argv[argc - 1]);
-    request->socket = left == 1 ? argv[argc - 1] : getenv(SOCKET_VARIABLE);
+static int need_socket(struct request *request, const char *given) {
+    request->socket = given != NULL ? given : getenv(SOCKET_VARIABLE);
     if (request->socket != NULL && *request->socket != '\0') return -1;
     tool_complain("name the engine's socket (its watch_path), or set " SOCKET_VARIABLE);
     return EXIT_USAGE;
+}
+
+static int take_socket(struct request *request, int argc, char **argv) {
+    if (argc - optind > 1) return usage(request, "too many arguments:", argv[argc - 1]);
+    return need_socket(request, argc - optind == 1 ? argv[optind] : NULL);
+}
+
+/* The name of a family has no slash. */
+static bool is_path(const char *word) {
+    return strchr(word, '/') != NULL;
+}
+
+/* [SOCKET] FAMILY, or SOCKET FAMILY KEY; the old order was FAMILY [SOCKET]. */
+static int show_take_words(struct request *request, int argc, char **argv, char family[65]) {
+    int count = argc - optind;
+    char **words = argv + optind;
+    if (count > 3) return usage(request, "too many arguments:", argv[argc - 1]);
+    if (count < 1) {
+        tool_complain("name a family; 'tallywheel show --help' says more");
+        return EXIT_USAGE;
+    }
+    if (count == 1 && is_path(words[0])) {
+        tool_complain("name a family behind the socket: tallywheel show %s FAMILY", words[0]);
+        return EXIT_USAGE;
+    }
+    bool is_old = count == 2 && !is_path(words[0]) && (is_path(words[1]) || access(words[1], F_OK) == 0);
+    (void)snprintf(family, 65, "%s", count == 1 || is_old ? words[0] : words[1]);
+    request->key = count == 3 ? words[2] : NULL;
+    if (request->key != NULL && request->unix_ms != INT64_MIN)
+        return usage(request, "--at is not for one key:", request->key);
+    return need_socket(request, count == 1 ? NULL : is_old ? words[1] : words[0]);
 }
 
 /* ---- looks ---- */
@@ -118,7 +149,9 @@ static bool look_whole(const struct request *request, size_t keys, char family[6
     const char *chosen = family[0] != '\0' ? family : largest(look);
     if (chosen == NULL) return true;
     if (chosen != family) (void)snprintf(family, 65, "%s", chosen);
-    if (watched_look_top(request->socket, family, keys, request->unix_ms, look, why, sizeof why)) return true;
+    if (request->key != NULL ? watched_look_key(request->socket, family, request->key, look, why, sizeof why)
+                             : watched_look_top(request->socket, family, keys, request->unix_ms, look, why, sizeof why))
+        return true;
     if (stop_signal() == 0) tool_complain("%s", why);
     watched_free(look);
     return false;
@@ -309,7 +342,7 @@ int top_main(int argc, char **argv) {
     struct request request = {.command = "top", .unix_ms = INT64_MIN};
     char family[65] = "";
     int status = options_read(argc, argv, top_rules, top_help, NULL, &request);
-    if (status < 0) status = take_socket(&request, argc, argv, 0);
+    if (status < 0) status = take_socket(&request, argc, argv);
     if (status >= 0) return status;
     if (request.family != NULL) (void)snprintf(family, sizeof family, "%s", request.family);
     (void)setlocale(LC_CTYPE, "");
@@ -330,22 +363,16 @@ int show_main(int argc, char **argv) {
     struct page page;
     int status = options_read(argc, argv, show_rules, show_help, NULL, &request);
     if (status >= 0) return status;
-    if (argc - optind < 1) {
-        tool_complain("name a family; 'tallywheel show --help' says more");
-        return EXIT_USAGE;
-    }
-    if (argc - optind == 1 && strchr(argv[optind], '/') != NULL) { /* no family has such a name */
-        tool_complain("name a family in front of the socket: tallywheel show FAMILY %s", argv[optind]);
-        return EXIT_USAGE;
-    }
     char family[65];
-    (void)snprintf(family, sizeof family, "%s", argv[optind]);
-    status = take_socket(&request, argc, argv, 1);
+    status = show_take_words(&request, argc, argv, family);
     if (status >= 0) return status;
     if (!look_whole(&request, request.keys, family, &now)) return EXIT_TROUBLE;
     struct top_view view = view_of(&now, &before, family);
     if (now.top_error != NULL) {
         tool_complain("%s: %s", family, now.top_error);
+        status = EXIT_TROUBLE;
+    } else if (request.key != NULL && now.key_count == 0) {
+        tool_complain("%s: no such key: the engine has no count of it in this window", family);
         status = EXIT_TROUBLE;
     } else if (request.json) {
         status = print_json(&view, false);

@@ -222,6 +222,29 @@ bool watched_read_top(struct watched *look, char *answer) {
     return false;
 }
 
+enum watched_reset watched_read_reset(char *answer, int64_t *taken, char *why, size_t why_size) {
+    char *at = answer, *words[WORDS_MAX];
+    int64_t known = -1;
+    for (char *line; (line = watched_next_line(&at)) != NULL;) {
+        if (strcmp(line, "end") == 0 && known >= 0) {
+            if (known > 0) return WATCHED_RESET;
+            (void)snprintf(why, why_size, "no such key: the engine has no count of it in this window");
+            return WATCHED_NO_KEY;
+        }
+        size_t count = watched_split(line, words);
+        if (strcmp(words[0], "error") == 0) {
+            bool is_read_only = count > 2 && strcmp(words[2], "read_only") == 0;
+            (void)watched_unescape(count > 1 ? words[1] : words[0]);
+            (void)snprintf(why, why_size, "%s", count > 1 ? words[1] : "refused");
+            return is_read_only ? WATCHED_READ_ONLY : WATCHED_NOT_RESET;
+        }
+        bool is_reset = strcmp(words[0], "reset") == 0;
+        if (is_reset && (count < 4 || !number(words[2], &known) || !number(words[3], taken))) break;
+    }
+    (void)snprintf(why, why_size, "what answers there is no engine, or its answer was cut off");
+    return WATCHED_NOT_RESET;
+}
+
 /* ---- looks ---- */
 
 bool watched_look(const char *path, struct watched *look, char *why, size_t why_size) {
@@ -234,14 +257,9 @@ bool watched_look(const char *path, struct watched *look, char *why, size_t why_
     return false;
 }
 
-bool watched_look_top(const char *path, const char *family, size_t n, int64_t unix_ms, struct watched *look, char *why,
-                      size_t why_size) {
-    char request[160];
+/* Requests the keys of one family. */
+static bool look_keys(const char *path, const char *request, struct watched *look, char *why, size_t why_size) {
     size_t size;
-    if (unix_ms == INT64_MIN)
-        (void)snprintf(request, sizeof request, "top %.64s %zu", family, n);
-    else
-        (void)snprintf(request, sizeof request, "top %.64s %zu %lld", family, n, (long long)unix_ms);
     free(look->top);
     free(look->keys);
     look->keys = NULL;
@@ -252,6 +270,61 @@ bool watched_look_top(const char *path, const char *family, size_t n, int64_t un
     if (watched_read_top(look, look->top)) return true;
     (void)snprintf(why, why_size, "%s: the answer was cut off", path);
     return false;
+}
+
+bool watched_look_top(const char *path, const char *family, size_t n, int64_t unix_ms, struct watched *look, char *why,
+                      size_t why_size) {
+    char request[160];
+    if (unix_ms == INT64_MIN)
+        (void)snprintf(request, sizeof request, "top %.64s %zu", family, n);
+    else
+        (void)snprintf(request, sizeof request, "top %.64s %zu %lld", family, n, (long long)unix_ms);
+    return look_keys(path, request, look, why, why_size);
+}
+
+/* Returns "VERB FAMILY KEY" in one line. The caller frees it. Returns NULL, and says why, if there is no memory, or if
+ * no family can have that name. */
+static char *key_request(const char *verb, const char *family, const char *key, char *why, size_t why_size) {
+    static const char plain[] = "\t\n\r", letters[] = "tnr";
+    char *request = malloc(strlen(verb) + strlen(family) + 2 * strlen(key) + 3), *out = request;
+    for (const char *at = family; *at != '\0'; at++) {
+        if (*at > ' ' && *at <= '~') continue;
+        (void)snprintf(why, why_size, "no family has such a name");
+        free(request);
+        return NULL;
+    }
+    if (request == NULL) {
+        (void)snprintf(why, why_size, "no memory");
+        return NULL;
+    }
+    out += sprintf(out, "%s %s ", verb, family);
+    for (const char *at = key; *at != '\0'; at++) {
+        const char *known = strchr(plain, *at);
+        if (known != NULL) *out++ = '\\';
+        *out++ = known != NULL ? letters[known - plain] : *at;
+    }
+    *out = '\0';
+    return request;
+}
+
+bool watched_look_key(const char *path, const char *family, const char *key, struct watched *look, char *why,
+                      size_t why_size) {
+    char *request = key_request("key", family, key, why, why_size);
+    bool done = request != NULL && look_keys(path, request, look, why, why_size);
+    free(request);
+    return done;
+}
+
+enum watched_reset watched_reset(const char *path, const char *family, const char *key, int64_t *taken, char *why,
+                                 size_t why_size) {
+    enum watched_reset done = WATCHED_NOT_RESET;
+    size_t size;
+    char *request = key_request("reset", family, key, why, why_size);
+    char *answer = request != NULL ? watched_ask(path, request, ANSWER_MS, &size, why, why_size) : NULL;
+    if (answer != NULL) done = watched_read_reset(answer, taken, why, why_size);
+    free(answer);
+    free(request);
+    return done;
 }
 
 void watched_free(struct watched *look) {

@@ -52,11 +52,21 @@ bool watched_look(const char *path, struct watched *look, char *why, size_t why_
  * A refusal by the engine is in look->top_error. */
 bool watched_look_top(const char *path, const char *family, size_t n, int64_t unix_ms, struct watched *look, char *why,
                       size_t why_size);
+/* Requests one key, in the window of now. look->key_count is 0 if the engine has no counter of it. `key` is as the
+ * command prints keys: a backslash begins an escape. Returns false as above. */
+bool watched_look_key(const char *path, const char *family, const char *key, struct watched *look, char *why,
+                      size_t why_size);
 void watched_free(struct watched *look);
+
+enum watched_reset { WATCHED_RESET, WATCHED_NO_KEY, WATCHED_READ_ONLY, WATCHED_NOT_RESET };
+/* Sets the key's count to 0. *taken is what it was. Unless it returns WATCHED_RESET, `why` has the reason. */
+enum watched_reset watched_reset(const char *path, const char *family, const char *key, int64_t *taken, char *why,
+                                 size_t why_size);
 
 /* Does the same from existing answers, which it splits in place. */
 bool watched_read_status(struct watched *look, char *answer);
 bool watched_read_top(struct watched *look, char *answer);
+enum watched_reset watched_read_reset(char *answer, int64_t *taken, char *why, size_t why_size);
 
 int64_t watched_stat(const struct watched *look, const char *name); /* 0 if an older engine does not have it */
 const struct watched_family *watched_family(const struct watched *look, const char *name); /* NULL if there is none */

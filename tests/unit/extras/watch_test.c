@@ -41,7 +41,7 @@ static void log_line(void *ctx, int level, int event, const char *text) {
     if (event == TW_EVENT_START && level == TW_LOG_ERROR) snprintf(logged, sizeof logged, "%s", text);
 }
 
-static tw_status open_at(const char *at, tw_engine **out) {
+static tw_status open_with(const char *at, uint32_t writes, tw_engine **out) {
     tw_options options;
     tw_options_init(&options);
     options.memory_bytes_max = UINT64_C(16) << 20;
@@ -49,16 +49,25 @@ static tw_status open_at(const char *at, tw_engine **out) {
     options.error_size = sizeof error;
     options.metrics_labels = "service=\"shop\"";
     options.watch_path = at;
+    options.watch_writes = writes;
     options.log_write = log_line;
     strcpy(error, "nothing said");
     logged[0] = '\0';
     return tw_open(&options, out);
 }
 
-static void open_engine(void) {
+static tw_status open_at(const char *at, tw_engine **out) {
+    return open_with(at, 0, out);
+}
+
+static void open_writing(uint32_t writes) {
     tw_family_options options = rig_options("views", TW_WINDOW_ALIGNED, TW_HOUR);
-    if (open_at(path, &engine) != TW_OK) fail_msg("%s", error);
+    if (open_with(path, writes, &engine) != TW_OK) fail_msg("%s", error);
     assert_status(tw_family_open(engine, &options, &views), TW_OK);
+}
+
+static void open_engine(void) {
+    open_writing(0);
 }
 
 static int connect_to(const char *at) {
@@ -229,7 +238,7 @@ TEST_WITH(wrong_requests_get_a_sentence, begin, end, NULL) {
     open_engine();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_string_equal(ask_bytes(cases[i].bytes, cases[i].size), cases[i].answer);
-    char longest[400];
+    char longest[5000];
     memset(longest, 'a', sizeof longest);
     longest[sizeof longest - 1] = '\n';
     int fd = connect_to(path); /* it may be answered, and closed, before all of it is sent */
@@ -237,6 +246,29 @@ TEST_WITH(wrong_requests_get_a_sentence, begin, end, NULL) {
     read_all(fd, answer, sizeof answer);
     assert_string_equal(answer, "error\tunknown request; help lists those that there are\n");
     assert_ends(ask("help\r\n"), "\nhelp\n");
+}
+
+TEST_WITH(a_key_is_reset_only_where_the_program_allows_it, begin, end, NULL) {
+    int64_t view;
+    open_engine();
+    assert_status(tw_add(views, tw_str("/a b"), 3, NULL), TW_OK);
+    assert_string_equal(ask("reset views /a b\n"), "error\tthis socket does not write\tread_only\n");
+    assert_has(ask("key views /a b\n"), "\nkey\t3\t3\t0\t");
+    assert_status(tw_close(engine, 0), TW_OK);
+    open_writing(1);
+    assert_status(tw_add(views, tw_str("/a b"), 4, NULL), TW_OK);
+    assert_string_equal(ask("reset views /a b\n"), "reset\tviews\t1\t4\nend\n");
+    assert_status(tw_get(views, tw_str("/a b"), &view), TW_OK);
+    assert_int_equal(view, 0);
+    assert_string_equal(ask("reset views /c\n"), "reset\tviews\t0\t0\nend\n");
+}
+
+TEST_WITH(writing_is_0_or_1_and_needs_a_path, begin, end, NULL) {
+    assert_status(open_with(path, 2, &engine), TW_ERR_OPTIONS);
+    assert_has(error, "watch_writes: 2 is neither 0 nor 1");
+    assert_status(open_with(NULL, 1, &engine), TW_ERR_OPTIONS);
+    assert_has(error, "watch_writes: needs a watch_path");
+    engine = NULL;
 }
 
 /* ---- whose file it is -------------------------------------------------------------------------------------------- */
