@@ -344,7 +344,7 @@ tw_status tw_metrics_write(tw_engine *engine, uint32_t format, bool (*write)(voi
 
 /* ---- its life ---- */
 
-static struct twi_watch *watch_begin(tw_engine *engine, char *why, size_t why_size) {
+static struct tw_watch *watch_begin(tw_engine *engine, char *why, size_t why_size) {
     const tw_options *options = &engine->options;
     return twi_watch_find()->open(engine, options->watch_path, options->watch_writes != 0, why, why_size);
 }
@@ -358,7 +358,7 @@ void twi_watcher_start(tw_engine *engine) {
 }
 
 void twi_watcher_stop(tw_engine *engine) {
-    struct twi_watch *watch = engine->here->watcher.watch;
+    struct tw_watch *watch = engine->here->watcher.watch;
     engine->here->watcher.watch = NULL; /* comes first, because a child that is forked meanwhile must not use it */
     if (watch != NULL) twi_watch_find()->close(watch);
 }
@@ -479,6 +479,28 @@ void twi_watch_let_go(tw_engine *engine) {
     twi_lock(&engine->roster.lock);
     hold(engine, NULL);
     twi_unlock(&engine->roster.lock);
+}
+
+bool twi_watch_describe(tw_family *family, struct twi_watch_family *out) {
+    struct twi_thread *self = twi_thread_here();
+    if (self == NULL) return false;
+    int64_t now_ms = twi_watch_now_ms(family->engine);
+    twi_section_enter(self);
+    watch_describe(family, now_ms, out);
+    twi_section_leave(self);
+    return true;
+}
+
+bool twi_watch_has_leases(const tw_family *family) {
+    return family->options.limit_mode == TW_LIMIT_HARD && family->kind.synced;
+}
+
+tw_engine *twi_watch_engine(const tw_family *family) {
+    return family->engine;
+}
+
+const char *twi_watch_name(const tw_family *family) {
+    return family->options.name;
 }
 
 uint32_t twi_watch_kind(const tw_family *family) {

@@ -8,8 +8,10 @@
 
 #include "engine/base/descriptor.h"
 #include "engine/base/own_thread.h"
+#include "engine/base/why.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -35,9 +37,10 @@ struct client {
     uint64_t number; /* number of the client, because many come within a millisecond */
 };
 
-struct twi_watch {
+struct tw_watch {
     struct twi_watch_scope scope;
     struct twi_watch_socket socket;
+    int come_fd, give_fd; /* a pipe with the descriptors of clients that a host has accepted; -1 with a socket */
     pthread_t thread;
     int stop_fd; /* readable if the thread has to end */
     int64_t accept_again_ms;
@@ -98,7 +101,7 @@ static void client_receive(struct client *client, const struct twi_watch_scope *
 
 /* Returns a free place. Otherwise it is the place of the client which has sent no whole line for the longest time.
  * Otherwise it is that of the client which has read no byte of its answer for the longest time. */
-static struct client *make_place(struct twi_watch *watch) {
+static struct client *make_place(struct tw_watch *watch) {
     struct client *oldest = &watch->clients[0];
     for (size_t i = 0; i < CLIENTS_MAX; i++) {
         struct client *client = &watch->clients[i];
@@ -112,11 +115,19 @@ static struct client *make_place(struct twi_watch *watch) {
     return oldest;
 }
 
+/* The next client, from our socket or from the host. Returns -1, and errno, if there is none. */
+static int next_client(const struct tw_watch *watch) {
+    int fd;
+    if (watch->come_fd < 0)
+        return twi_descriptor_own(accept4(watch->socket.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    return read(watch->come_fd, &fd, sizeof fd) == (ssize_t)sizeof fd ? fd : -1;
+}
+
 /* Accepts so many at a time, and then looks at the stop. Most clients have sent their line when they are accepted, and
  * are answered before another one can take their place. */
-static void accept_all(struct twi_watch *watch) {
+static void accept_all(struct tw_watch *watch) {
     for (size_t i = 0; i < CLIENTS_MAX; i++) {
-        int fd = twi_descriptor_own(accept4(watch->socket.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        int fd = next_client(watch);
         if (fd < 0) {
             bool is_empty = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
             if (!is_empty) watch->accept_again_ms = twi_watch_mono_ms() + RETRY_MS;
@@ -135,12 +146,15 @@ static void accept_all(struct twi_watch *watch) {
 
 /* Fills the descriptors, which are the stop, the listener and the clients. Returns how long poll() may wait; -1 for no
  * limit. */
-static int watch_plan(struct twi_watch *watch, struct pollfd fds[CLIENTS_MAX + 2]) {
+static int watch_plan(struct tw_watch *watch, struct pollfd fds[CLIENTS_MAX + 2]) {
     int64_t now_ms = twi_watch_mono_ms(), next_ms = INT64_MAX;
     bool accepts = now_ms >= watch->accept_again_ms;
     if (!accepts && watch->accept_again_ms > now_ms) next_ms = watch->accept_again_ms;
     fds[0] = (struct pollfd){.fd = watch->stop_fd, .events = POLLIN};
-    fds[1] = (struct pollfd){.fd = accepts ? watch->socket.fd : -1, .events = POLLIN};
+    fds[1] = (struct pollfd){.fd = !accepts              ? -1
+                                   : watch->come_fd >= 0 ? watch->come_fd
+                                                         : watch->socket.fd,
+                             .events = POLLIN};
     for (size_t i = 0; i < CLIENTS_MAX; i++) {
         const struct client *client = &watch->clients[i];
         fds[i + 2] = (struct pollfd){.fd = client->fd, .events = client->answers ? POLLOUT : POLLIN};
@@ -150,7 +164,7 @@ static int watch_plan(struct twi_watch *watch, struct pollfd fds[CLIENTS_MAX + 2
     return next_ms <= now_ms ? 0 : (int)(next_ms - now_ms);
 }
 
-static void serve_clients(struct twi_watch *watch, const struct pollfd fds[CLIENTS_MAX + 2]) {
+static void serve_clients(struct tw_watch *watch, const struct pollfd fds[CLIENTS_MAX + 2]) {
     for (size_t i = 0; i < CLIENTS_MAX; i++) {
         struct client *client = &watch->clients[i];
         if (client->fd < 0) continue;
@@ -165,7 +179,7 @@ static void serve_clients(struct twi_watch *watch, const struct pollfd fds[CLIEN
 }
 
 static void *watch_serve(void *arg) {
-    struct twi_watch *watch = arg;
+    struct tw_watch *watch = arg;
     struct pollfd fds[CLIENTS_MAX + 2];
     for (;;) {
         int timeout_ms = watch_plan(watch, fds);
@@ -178,26 +192,39 @@ static void *watch_serve(void *arg) {
 
 /* ---- its life ---- */
 
-static void watch_give_back(struct twi_watch *watch) {
-    twi_watch_socket_close(&watch->socket);
+static void watch_give_back(struct tw_watch *watch) {
+    if (watch->socket.fd >= 0) twi_watch_socket_close(&watch->socket);
+    for (int fd; watch->come_fd >= 0 && (fd = next_client(watch)) >= 0;) twi_descriptor_close(fd);
+    twi_descriptor_close(watch->come_fd);
+    twi_descriptor_close(watch->give_fd);
     twi_descriptor_close(watch->stop_fd);
+    free(watch->scope.families);
+    free(watch->scope.engines);
     free(watch);
 }
 
-static struct twi_watch *watch_open(tw_engine *engine, const char *path, bool writes, char *why, size_t why_size) {
-    struct twi_watch *watch = calloc(1, sizeof *watch);
-    int stop_fd = watch != NULL ? twi_descriptor_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) : -1;
-    if (stop_fd < 0) {
+/* Without a socket and a thread yet. */
+static struct tw_watch *watch_make(void) {
+    struct tw_watch *watch = calloc(1, sizeof *watch);
+    if (watch == NULL) return NULL;
+    watch->socket.fd = watch->come_fd = watch->give_fd = -1;
+    for (size_t i = 0; i < CLIENTS_MAX; i++) watch->clients[i].fd = -1;
+    watch->stop_fd = twi_descriptor_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (watch->stop_fd >= 0) return watch;
+    watch_give_back(watch);
+    return NULL;
+}
+
+static struct tw_watch *watch_open(tw_engine *engine, const char *path, bool writes, char *why, size_t why_size) {
+    struct tw_watch *watch = watch_make();
+    if (watch == NULL) {
         (void)snprintf(why, why_size, "no memory, or no file descriptor");
-        free(watch);
         return NULL;
     }
     watch->scope = (struct twi_watch_scope){.engine = engine, .writes = writes};
-    watch->stop_fd = stop_fd;
-    for (size_t i = 0; i < CLIENTS_MAX; i++) watch->clients[i].fd = -1;
     if (!twi_watch_socket_open(path, &watch->socket, why, why_size)) {
-        twi_descriptor_close(stop_fd);
-        free(watch);
+        watch->socket.fd = -1;
+        watch_give_back(watch);
         return NULL;
     }
     if (twi_own_thread_start(&watch->thread, watch_serve, watch)) return watch;
@@ -206,7 +233,7 @@ static struct twi_watch *watch_open(tw_engine *engine, const char *path, bool wr
     return NULL;
 }
 
-static void watch_close(struct twi_watch *watch) {
+static void watch_close(struct tw_watch *watch) {
     uint64_t one = 1;
     (void)!write(watch->stop_fd, &one, sizeof one);
     pthread_join(watch->thread, NULL);
@@ -215,11 +242,69 @@ static void watch_close(struct twi_watch *watch) {
 }
 
 /* The parent's thread may have been forked in the middle of an answer, so the answers' memory is not freed. */
-static void watch_abandon(struct twi_watch *watch) {
+static void watch_abandon(struct tw_watch *watch) {
     free(watch);
 }
 
 const struct twi_watch_server *twi_watch_find(void) {
     static const struct twi_watch_server server = {.open = watch_open, .close = watch_close, .abandon = watch_abandon};
     return &server;
+}
+
+/* ---- of a host ---- */
+
+static int watch_compare_names(const void *one, const void *other) {
+    tw_family *const *a = one, *const *b = other;
+    return strcmp(twi_watch_name(*a), twi_watch_name(*b));
+}
+
+/* Copies the families, sorted, and lists their engines. */
+static tw_status watch_fill_scope(struct twi_watch_scope *scope, tw_family *const *families, size_t count) {
+    scope->families = malloc(count * sizeof *scope->families);
+    scope->engines = malloc(count * sizeof *scope->engines);
+    if (scope->families == NULL || scope->engines == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    memcpy(scope->families, families, count * sizeof *families);
+    qsort(scope->families, count, sizeof *scope->families, watch_compare_names);
+    scope->family_count = count;
+    for (size_t i = 0, k; i < count; i++) {
+        tw_engine *engine = twi_watch_engine(scope->families[i]);
+        if (i > 0 && watch_compare_names(&scope->families[i - 1], &scope->families[i]) == 0)
+            return twi_refuse(TW_ERR_RANGE, "families: two have one name");
+        for (k = 0; k < scope->engine_count && scope->engines[k] != engine;) k++;
+        if (k == scope->engine_count) scope->engines[scope->engine_count++] = engine;
+    }
+    return TW_OK;
+}
+
+tw_status tw_watch_open(tw_family *const *families, size_t count, uint32_t writes, tw_watch **out) {
+    int ends[2];
+    if (count == 0) return twi_refuse(TW_ERR_RANGE, "families: there is none");
+    struct tw_watch *watch = watch_make();
+    if (watch == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    watch->scope.writes = writes != 0;
+    tw_status status = watch_fill_scope(&watch->scope, families, count);
+    bool has_pipe = status == TW_OK && pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0; /* for twi_descriptor_own() */
+    watch->come_fd = has_pipe ? twi_descriptor_own(ends[0]) : -1;
+    watch->give_fd = has_pipe ? twi_descriptor_own(ends[1]) : -1;
+    bool runs = watch->come_fd >= 0 && watch->give_fd >= 0 && twi_own_thread_start(&watch->thread, watch_serve, watch);
+    if (status == TW_OK && !runs) status = twi_refuse(TW_ERR_MEMORY, NULL);
+    if (status == TW_OK)
+        *out = watch;
+    else
+        watch_give_back(watch);
+    return status;
+}
+
+tw_status tw_watch_take(tw_watch *watch, int fd) {
+    int flags = fcntl(fd, F_GETFL);
+    if (flags >= 0) (void)fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+    fd = twi_descriptor_own(fd);
+    if (fd < 0) return twi_refuse(TW_ERR_MEMORY, NULL);
+    if (write(watch->give_fd, &fd, sizeof fd) == (ssize_t)sizeof fd) return TW_OK;
+    twi_descriptor_close(fd);
+    return twi_refuse(TW_ERR_BUSY, "fd: too many clients wait already");
+}
+
+void tw_watch_close(tw_watch *watch) {
+    watch_close(watch);
 }

@@ -33,7 +33,11 @@
 
 /* What the clients of a socket see, and may do. */
 struct twi_watch_scope {
-    tw_engine *engine;
+    tw_engine *engine;    /* all of its families; NULL means those below */
+    tw_family **families; /* of a host, sorted by name */
+    size_t family_count;
+    tw_engine **engines; /* of these families, each once */
+    size_t engine_count;
     bool writes; /* they may reset a key */
 };
 

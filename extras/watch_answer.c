@@ -104,32 +104,97 @@ static void answer_put_family(struct twi_watch_text *text, const struct twi_watc
           family->admitted, family->denied, family->near, family->shadow_denied);
 }
 
-static void answer_put_stats(tw_engine *engine, struct twi_watch_text *text) {
+/* Whether a gauge is an amount. Others are times and states. */
+static bool answer_is_amount(const char *name) {
+    static const char *const amounts[] = {"entries",        "generations", "unsent_keys",   "reservations_held",
+                                          "lease_stranded", "ask_active",  "ask_unsettled", "ask_unsent"};
+    for (size_t i = 0; i < sizeof amounts / sizeof *amounts; i++)
+        if (strcmp(name, amounts[i]) == 0) return true;
+    return strncmp(name, "memory_", 7) == 0;
+}
+
+/* The figure of several engines: counters and amounts add up, of times and states the worst is shown. */
+static int64_t answer_join(const char *kind, const char *name, int64_t one, int64_t other) {
+    if (strcmp(kind, "counter") == 0 || answer_is_amount(name)) return one + other;
+    bool takes_less = strcmp(name, "redis_connected") == 0;
+    return (one < other) == takes_less ? one : other;
+}
+
+/* Adds the figures of another engine. The last error is the latest one. */
+static void answer_add_stats(tw_engine *engine, tw_stats *sum, int64_t *age_ms, bool is_first) {
     tw_stats stats;
     (void)tw_stats_read(engine, &stats);
+    int64_t its_age_ms = twi_watch_last_error_age_ms(engine);
+    if (is_first) {
+        *sum = stats;
+        *age_ms = its_age_ms;
+        return;
+    }
+#define JOIN(name, kind, what) sum->name = answer_join(#kind, #name, sum->name, stats.name);
+    TW_STATS(JOIN)
+#undef JOIN
+    if (its_age_ms < 0 || (*age_ms >= 0 && *age_ms <= its_age_ms)) return;
+    memcpy(sum->last_error, stats.last_error, sizeof sum->last_error);
+    *age_ms = its_age_ms;
+}
+
+static void answer_put_stats(const struct twi_watch_scope *scope, struct twi_watch_text *text) {
+    tw_stats stats;
+    int64_t age_ms = -1;
+    size_t count = scope->engine != NULL ? 1 : scope->engine_count;
+    for (size_t i = 0; i < count; i++)
+        answer_add_stats(scope->engine != NULL ? scope->engine : scope->engines[i], &stats, &age_ms, i == 0);
 #define STAT(name, kind, what) print(text, "stat\t" #name "\t%" PRId64 "\n", stats.name);
     TW_STATS(STAT)
 #undef STAT
     answer_put_text(text, "last_error\t");
     put_escaped(text, stats.last_error, strnlen(stats.last_error, sizeof stats.last_error));
-    int64_t age_ms = twi_watch_last_error_age_ms(engine);
     if (age_ms >= 0) print(text, "\t%" PRId64, age_ms);
     answer_put_text(text, "\n");
 }
 
-static void put_status(tw_engine *engine, struct twi_watch_text *text) {
+/* The caller frees the list. Returns false if there is no memory. */
+static bool answer_families(const struct twi_watch_scope *scope, struct twi_watch_family **list, size_t *count) {
+    if (scope->engine != NULL) return twi_watch_families(scope->engine, list, count);
+    *count = scope->family_count;
+    *list = malloc(scope->family_count * sizeof **list);
+    for (size_t i = 0; *list != NULL && i < *count; i++) {
+        if (twi_watch_describe(scope->families[i], &(*list)[i])) continue;
+        free(*list);
+        *list = NULL;
+    }
+    return *list != NULL;
+}
+
+static void put_status(const struct twi_watch_scope *scope, struct twi_watch_text *text) {
     struct twi_watch_family *families;
     size_t count;
-    if (!twi_watch_families(engine, &families, &count)) {
+    if (!answer_families(scope, &families, &count)) {
         answer_refuse(text, "no memory");
         return;
     }
-    print(text, "tallywheel\t%s\nnow_ms\t%" PRId64 "\nprocess\t%ld\n", tw_version(), twi_watch_now_ms(engine),
+    tw_engine *first = scope->engine != NULL ? scope->engine : scope->engines[0];
+    print(text, "tallywheel\t%s\nnow_ms\t%" PRId64 "\nprocess\t%ld\n", tw_version(), twi_watch_now_ms(first),
           (long)getpid());
-    answer_put_stats(engine, text);
+    answer_put_stats(scope, text);
     for (size_t i = 0; i < count; i++) answer_put_family(text, &families[i]);
     answer_put_text(text, "end\n");
     free(families);
+}
+
+/* ---- one family ---- */
+
+/* Holds the family of that name until answer_let_go(). Refuses a name that none has, and returns NULL then. */
+static tw_family *answer_hold(const struct twi_watch_scope *scope, const char *name, struct twi_watch_text *text) {
+    tw_family *family = scope->engine != NULL ? twi_watch_hold(scope->engine, name) : NULL;
+    for (size_t i = 0; i < scope->family_count && family == NULL; i++)
+        if (strcmp(twi_watch_name(scope->families[i]), name) == 0) family = scope->families[i];
+    if (family == NULL) answer_refuse(text, "no family of that name is open");
+    return family;
+}
+
+static void answer_let_go(const struct twi_watch_scope *scope) {
+    if (scope->engine != NULL) twi_watch_let_go(scope->engine);
 }
 
 /* ---- top ---- */
@@ -143,16 +208,13 @@ static bool answer_put_key(void *ctx, const tw_count *count) {
     return !text->failed;
 }
 
-static void answer_put_top(tw_engine *engine, const char *name, size_t n, int64_t unix_ms,
+static void answer_put_top(const struct twi_watch_scope *scope, const char *name, size_t n, int64_t unix_ms,
                            struct twi_watch_text *text) {
-    tw_family *family = twi_watch_hold(engine, name);
-    if (family == NULL) {
-        answer_refuse(text, "no family of that name is open");
-        return;
-    }
+    tw_family *family = answer_hold(scope, name, text);
+    if (family == NULL) return;
     print(text, "top\t%s\t%s\n", name, answer_kind_of(twi_watch_kind(family)));
     tw_status status = tw_top(family, n, unix_ms, answer_put_key, text);
-    twi_watch_let_go(engine);
+    answer_let_go(scope);
     if (status == TW_OK)
         answer_put_text(text, "end\n");
     else
@@ -205,6 +267,10 @@ static void answer_reset_key(tw_family *family, const char *name, tw_key key, st
     tw_count count;
     bool known = false;
     int64_t taken = 0;
+    if (twi_watch_has_leases(family)) { /* the count would be 0, and everybody denied as before */
+        answer_refuse(text, "limit_mode: the units of a hard limit with Redis are in leases, which have no reset");
+        return;
+    }
     tw_status status = twi_watch_read(family, key, &count, &known);
     if (status == TW_OK && known) status = tw_reset(family, key, &taken);
     if (status == TW_OK)
@@ -234,14 +300,13 @@ static void answer_key(const struct twi_watch_scope *scope, bool resets, const c
         return;
     }
     if (name_size < sizeof name) memcpy(name, rest, name_size);
-    tw_family *family = twi_watch_hold(scope->engine, name);
-    if (family == NULL)
-        answer_refuse(text, "no family of that name is open");
-    else if (resets)
+    tw_family *family = answer_hold(scope, name, text);
+    if (family == NULL) return;
+    if (resets)
         answer_reset_key(family, name, tw_bytes(key, key_size), text);
     else
         answer_show_key(family, name, tw_bytes(key, key_size), text);
-    twi_watch_let_go(scope->engine);
+    answer_let_go(scope);
 }
 
 /* ---- requests ---- */
@@ -260,7 +325,8 @@ static bool answer_read_number(const char *word, int64_t low, int64_t high, int6
     return true;
 }
 
-static void answer_top(tw_engine *engine, char *const *words, size_t count, struct twi_watch_text *text) {
+static void answer_top(const struct twi_watch_scope *scope, char *const *words, size_t count,
+                       struct twi_watch_text *text) {
     int64_t n = KEYS_DEFAULT, unix_ms = TW_NOW;
     if (count < 2)
         answer_refuse(text, "top wants a family: top FAMILY [N [MS]]");
@@ -269,7 +335,7 @@ static void answer_top(tw_engine *engine, char *const *words, size_t count, stru
     else if (count > 3 && !answer_read_number(words[3], INT64_MIN + 1, INT64_MAX, &unix_ms))
         answer_refuse(text, "the moment is no number of milliseconds");
     else
-        answer_put_top(engine, words[1], (size_t)n, unix_ms, text);
+        answer_put_top(scope, words[1], (size_t)n, unix_ms, text);
 }
 
 /* Parts the line at single spaces; it is of printable ASCII, as names of families are. Returns how many words; 0 means
@@ -290,18 +356,26 @@ static size_t answer_split(const char *request, size_t size, char line[TWI_WATCH
     return count;
 }
 
-static void answer_words(tw_engine *engine, const char *request, size_t size, struct twi_watch_text *text) {
+static void answer_page(const struct twi_watch_scope *scope, uint32_t format, struct twi_watch_text *text) {
+    if (scope->engine != NULL)
+        (void)tw_metrics_write(scope->engine, format, answer_write_page, text);
+    else
+        answer_refuse(text, "this socket has no page of metrics: the program has it elsewhere");
+}
+
+static void answer_words(const struct twi_watch_scope *scope, const char *request, size_t size,
+                         struct twi_watch_text *text) {
     char line[TWI_WATCH_REQUEST_MAX + 1], *words[WORDS_MAX];
     size_t count = answer_split(request, size, line, words);
     const char *verb = count > 0 ? words[0] : "";
     if (count == 1 && strcmp(verb, "status") == 0)
-        put_status(engine, text);
+        put_status(scope, text);
     else if (count >= 1 && strcmp(verb, "top") == 0)
-        answer_top(engine, words, count, text);
+        answer_top(scope, words, count, text);
     else if (count == 1 && strcmp(verb, "metrics") == 0)
-        (void)tw_metrics_write(engine, TW_METRICS_PROMETHEUS, answer_write_page, text);
+        answer_page(scope, TW_METRICS_PROMETHEUS, text);
     else if (count == 1 && strcmp(verb, "openmetrics") == 0)
-        (void)tw_metrics_write(engine, TW_METRICS_OPENMETRICS, answer_write_page, text);
+        answer_page(scope, TW_METRICS_OPENMETRICS, text);
     else if (count == 1 && strcmp(verb, "help") == 0)
         answer_put_text(text, help);
     else
@@ -328,5 +402,5 @@ void twi_watch_answer(const struct twi_watch_scope *scope, const char *request, 
     else if (answer_is(request, size, "reset", &rest, &rest_size))
         answer_key(scope, true, rest, rest_size, text);
     else
-        answer_words(scope->engine, request, size, text);
+        answer_words(scope, request, size, text);
 }

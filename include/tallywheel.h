@@ -1900,6 +1900,30 @@ TW_API tw_status tw_metrics_write(tw_engine *engine, uint32_t format,
                                   bool (*write)(void *ctx, const char *text, size_t size),
                                   void *ctx);
 
+/** A watch socket of the host, with which `tallywheel top`, `show` and `reset` look at families of
+ *  one engine or several, also in a host-driven engine. The host listens at a path and accepts
+ *  clients, so it decides who may connect. tw_watch_open() starts a thread that serves them, as
+ *  with tw_options.watch_path.
+ *    families  at least one. Their names differ. They stay open until tw_watch_close()
+ *    writes    1 lets `tallywheel reset` set a key to 0. Otherwise it is refused
+ *  Figures of several engines are joined: counters and amounts are added up, of a time or a state
+ *  the worst is shown. Requests for a page of metrics are refused (tw_metrics_write()).
+ *  tw_watch_take() gives the thread a connected stream socket. The library closes it, also after an
+ *  error. It never waits.
+ *  tw_watch_close() ends the thread. It waits for an answer that is being made, not for its reader.
+ *  Threads: any for tw_watch_take(). tw_watch_open() and tw_watch_close() are for the process whose
+ *  thread it is, not for one that was forked from it.
+ *  Returns:
+ *    TW_OK
+ *    TW_ERR_RANGE   no family, or two of one name
+ *    TW_ERR_MEMORY  no memory, no thread or no descriptor
+ *    TW_ERR_BUSY    tw_watch_take(): thousands wait already */
+typedef struct tw_watch tw_watch;
+TW_API tw_status tw_watch_open(tw_family *const *families, size_t count, uint32_t writes,
+                               tw_watch **watch);
+TW_API tw_status tw_watch_take(tw_watch *watch, int fd);
+TW_API void tw_watch_close(tw_watch *watch);
+
 /* ==== 15. Audit ============================================================================== */
 
 /** What an audit finds. The numbers never change. */

@@ -552,6 +552,49 @@ class pin {
     tw_pin *held = nullptr;
 };
 
+/** tw_watch_open() for families of one engine or several. Close it before them. */
+class watch {
+  public:
+    watch() noexcept = default;
+    watch(watch &&other) noexcept : held(std::exchange(other.held, nullptr)) {
+    }
+    watch &operator=(watch &&other) noexcept {
+        if (this != &other) {
+            close();
+            held = std::exchange(other.held, nullptr);
+        }
+        return *this;
+    }
+    watch(const watch &) = delete;
+    watch &operator=(const watch &) = delete;
+    ~watch() {
+        close();
+    }
+
+    /** TW_ERR_MODE means that this handle is open already. */
+    [[nodiscard]] tw_status open(tw_family *const *families, size_t count,
+                                 bool writes = false) noexcept {
+        if (held != nullptr) return TW_ERR_MODE;
+        tw_status status = tw_watch_open(families, count, writes, &held);
+        if (status != TW_OK) held = nullptr;
+        return status;
+    }
+    /** tw_watch_take(). TW_ERR_CLOSED means that the handle is empty; then the caller keeps the
+     *  descriptor. */
+    tw_status take(int fd) noexcept {
+        return held != nullptr ? tw_watch_take(held, fd) : TW_ERR_CLOSED;
+    }
+    void close() noexcept {
+        if (held != nullptr) tw_watch_close(std::exchange(held, nullptr));
+    }
+    explicit operator bool() const noexcept {
+        return held != nullptr;
+    }
+
+  private:
+    tw_watch *held = nullptr;
+};
+
 /** A family of a limits file, found by limits::family(). It is valid until the limits close. */
 class limited {
   public:

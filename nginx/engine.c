@@ -237,6 +237,8 @@ ngx_http_tallywheel_release(void *data)
     ngx_uint_t                      i;
     ngx_http_tallywheel_engine_t  **e;
 
+    ngx_http_tallywheel_watch_end();
+
     e = mcf->engines.elts;
 
     for (i = 0; i < mcf->engines.nelts; i++) {

@@ -145,6 +145,8 @@ typedef struct {
     ngx_array_t                    engines;  /* of ngx_http_tallywheel_engine_t *; that it uses */
     ngx_uint_t                     number;   /* the configurations of this master are numbered from 1 */
     ngx_int_t                      variable; /* the index of the variable that keeps a decision */
+    ngx_str_t                      watch_path;   /* of tallywheel_watch; ends with a NUL */
+    ngx_uint_t                     watch_writes;
     ngx_flag_t                     is_limited;
     ngx_flag_t                     is_shown;     /* a location has headers */
     ngx_flag_t                     is_counted;   /* there is something to do when a request is over */
@@ -373,6 +375,11 @@ void ngx_http_tallywheel_add_filter(void);
 /* show.c */
 void ngx_http_tallywheel_look_up(ngx_http_tallywheel_ctx_t *ctx);
 ngx_int_t ngx_http_tallywheel_add_variables(ngx_conf_t *cf);
+
+/* watch.c */
+char *ngx_http_tallywheel_watch(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+void ngx_http_tallywheel_watch_close_file(ngx_http_tallywheel_main_conf_t *mcf, ngx_log_t *log);
+void ngx_http_tallywheel_watch_end(void);
 
 /* metrics.c */
 ngx_int_t ngx_http_tallywheel_metrics_handler(ngx_http_request_t *r);

@@ -48,6 +48,13 @@ static ngx_command_t  ngx_http_tallywheel_commands[] = {
       offsetof(ngx_http_tallywheel_main_conf_t, server.memory),
       NULL },
 
+    { ngx_string("tallywheel_watch"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE12,
+      ngx_http_tallywheel_watch,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("tallywheel_zone"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
       ngx_http_tallywheel_zone,

@@ -171,6 +171,10 @@ ngx_http_tallywheel_init_module(ngx_cycle_t *cycle)
         ngx_http_tallywheel_map_places(cycle, ngx_max(ccf->worker_processes, 1));
     }
 
+    if (mcf) {
+        ngx_http_tallywheel_watch_close_file(mcf, cycle->log);
+    }
+
     return NGX_OK;
 }
 
@@ -221,6 +225,8 @@ ngx_http_tallywheel_exit_process(ngx_cycle_t *cycle)
     ngx_http_tallywheel_main_conf_t  *mcf;
 
     mcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_tallywheel_module);
+
+    ngx_http_tallywheel_watch_end();
 
     for (i = 0; mcf && i < mcf->engines.nelts; i++) {
         e = mcf->engines.elts;

@@ -54,6 +54,7 @@ PAGES = [
      "tw_limits_family, tw_limited_acquire, tw_limits_close"),
     ("tw_stats_read", "figures of an engine", "tw_stats_read, tw_stats_read_sized, tw_stats, TW_STATS, TW_STATS_ROOM"),
     ("tw_metrics_write", "the figures as a page for Prometheus", "tw_metrics_write, tw_metrics, TW_METRICS_NO_EOF"),
+    ("tw_watch_open", "a watch socket of the host", "tw_watch"),
     ("tw_audit", "is Redis what it should be?",
      "tw_audit, tw_audit_sized, tw_audit_options_init, tw_audit_options, tw_audit_report, tw_finding, tw_audit_kind"),
     ("tw_request", "calls that answer later, for event loops",

@@ -93,7 +93,7 @@ struct twi_reserve_local;
 struct twi_restore_stores;
 struct twi_store_map;
 struct twi_thread;
-struct twi_watch;
+struct tw_watch;
 
 struct twi_shard {
     alignas(TWI_LINE_BYTES) _Atomic int64_t increments;
@@ -335,7 +335,7 @@ struct twi_random_source {
 
 /* The thread that answers on watch_path (engine/stats.c). */
 struct twi_watcher {
-    struct twi_watch *watch; /* NULL: none */
+    struct tw_watch *watch; /* NULL: none */
     struct tw_family *held;  /* the turn does not free it; under the roster's lock */
 };
 

@@ -10,19 +10,17 @@
 
 /* ---- functions that the engine calls ---- */
 
-struct twi_watch;
-
 #define TWI_WATCH_PATH_MAX 107u /* the most bytes of the path of a unix socket */
 
 struct twi_watch_server {
     /* Opens the socket and starts the thread. `writes`: clients may reset a key. Returns NULL if the path or the system
      * refuses it. `why` then contains the reason. */
-    struct twi_watch *(*open)(tw_engine *engine, const char *path, bool writes, char *why, size_t why_size);
+    struct tw_watch *(*open)(tw_engine *engine, const char *path, bool writes, char *why, size_t why_size);
     /* Ends the thread and removes the socket. It waits for a reply that is being made, not for its reader. */
-    void (*close)(struct twi_watch *watch);
+    void (*close)(struct tw_watch *watch);
     /* Called in a forked child, which has no such thread. It frees the inherited memory. fork() has closed the
      * descriptors, and the socket still belongs to the parent. */
-    void (*abandon)(struct twi_watch *watch);
+    void (*abandon)(struct tw_watch *watch);
 };
 
 /* extras/watch.c defines it. The engine finds that file only with this function. */
@@ -48,6 +46,12 @@ bool twi_watch_families(tw_engine *engine, struct twi_watch_family **list, size_
 tw_family *twi_watch_hold(tw_engine *engine, const char *name);
 void twi_watch_let_go(tw_engine *engine);
 uint32_t twi_watch_kind(const tw_family *family); /* as in tw_family_options */
+/* Whether the units of its limits are in leases, which tw_reset() leaves as they are: hard limits with Redis. */
+bool twi_watch_has_leases(const tw_family *family);
+tw_engine *twi_watch_engine(const tw_family *family);
+const char *twi_watch_name(const tw_family *family); /* valid as long as the family is open */
+/* Describes one family, which stays open meanwhile. Returns false if there is no memory for this thread. */
+bool twi_watch_describe(tw_family *family, struct twi_watch_family *out);
 /* Reads one key's counter in the open window, as tw_top() shows it, but for count->error. It makes no counter, and asks
  * Redis for nothing. *known is false if there is no counter. Returns the same as tw_get(). */
 tw_status twi_watch_read(tw_family *family, tw_key key, tw_count *count, bool *known);
