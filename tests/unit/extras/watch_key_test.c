@@ -120,6 +120,18 @@ RIG_TEST(every_kind_of_family_answers) {
     assert_string_equal(ask("key first k"), "top\tfirst\tcounter\nend\n"); /* its own hour is over */
 }
 
+/* As docs/WATCH.md warns: slots in use are in the count. */
+RIG_TEST(slots_in_use_are_taken_away) {
+    tw_family *use = rig_family(&rig, "use", TW_WINDOW_FOREVER, 0);
+    assert_status(tw_hold(use, tw_str("k"), 1, NULL), TW_OK);
+    assert_status(tw_hold(use, tw_str("k"), 1, NULL), TW_DENIED);
+    assert_string_equal(ask("reset use k"), "reset\tuse\t1\t1\nend\n");
+    assert_status(tw_hold(use, tw_str("k"), 1, NULL), TW_OK); /* two are in use, one is counted */
+    assert_status(tw_hold_release(use, tw_str("k")), TW_OK);
+    assert_status(tw_hold_release(use, tw_str("k")), TW_ERR_RANGE); /* the reset has released it */
+    assert_i64_equal(rig_get(use, "k"), 0);
+}
+
 RIG_TEST(distinct_counts_are_read_and_cannot_be_reset) {
     tw_family_options options = rig_options("visitors", TW_WINDOW_FOREVER, 0);
     options.kind = TW_KIND_DISTINCT;
