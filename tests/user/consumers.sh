@@ -44,7 +44,7 @@ prefix=$(find "$tree" -type d -name include | sed 's|/include$||')
 # ---- from an installed tree
 
 everything_is_there() {
-    for file in include/tallywheel.h include/tallywheel.hpp bin/tallywheel share/doc/tallywheel/LICENSE \
+    for file in include/tallywheel.h include/tallywheel.hpp include/tallywheel.cdef.h bin/tallywheel share/doc/tallywheel/LICENSE \
         share/doc/tallywheel/examples/count_hits.c share/doc/tallywheel/tallywheel.wrap \
         share/bash-completion/completions/tallywheel share/zsh/site-functions/_tallywheel; do
         [ -s "$prefix/$file" ] || { echo "no $file" && return 1; }
