@@ -24,7 +24,7 @@ import files
 
 # Directives of nginx, which are in no source here.
 OF_NGINX = {"limit_req_log_level", "dry_run", "stub_status"}
-ROOMS = ("engine", "sync", "extras", "include", "tools", "tests", "bench", "examples", "nginx", "scripts")
+ROOMS = ("engine", "sync", "extras", "include", "bindings", "tools", "tests", "bench", "examples", "nginx", "scripts")
 # What ./dev amalgamate writes: in no folder of the sources.
 MADE = ("tallywheel.c", "build/one/tallywheel.c", "build/one/tallywheel.h")
 KINDS = "c|cc|cpp|h|hpp|lua|sh|py"
@@ -41,7 +41,7 @@ ANY_CALL = re.compile(r"^([A-Za-z_]\w*)\(\)$")
 NEXT_TO = re.compile(r"^,?\s+$")  # what may part a file from its functions
 DRAWING = re.compile(r"^```\n(.*?)^```", re.M | re.S)
 DRAWN = re.compile(rf"((?:\w+/)+\w+\.(?:{KINDS}))\b(?: +([A-Za-z]\w*_\w+)\b)?|\b([a-z]\w*_\w+)\b")
-LUA_OR_PYTHON = re.compile(r"^\s*(?:local\s+)?(?:function|def)\s+(\w+)\s*\(", re.M)
+LUA_OR_PYTHON = re.compile(r"^\s*(?:local\s+|async\s+)?(?:function|def)\s+(\w+)\s*\(", re.M)
 LABELS = re.compile(r"^\| ([A-Z]{1,2}\d+(?:, [A-Z]{1,2}\d+)*) \|")
 
 

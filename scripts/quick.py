@@ -28,7 +28,7 @@ INCLUDED = re.compile(r'^#include "(tests/[^"]+)"', re.MULTILINE)
 OTHERS = [  # what covers a file that no test of BUILD covers in half a minute
     (r"^docs/|\.md$", "sh scripts/layers.sh"),
     (r"^scripts/|\.sh$", "sh tests/cli/scripts.sh . && ./dev check scripts layers"),
-    (r"^nginx/", "meson test -C build --suite host"),
+    (r"^(?:nginx|bindings)/", "meson test -C build --suite host"),
     (r"^(?:examples|tests/user)/", "meson test -C build --suite user"),
     (r"^tests/fuzz/", "./dev check fuzz"),
     (r"^tests/orderings/", "./dev check models"),

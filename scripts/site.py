@@ -30,7 +30,7 @@ SCRIPTS = os.path.dirname(os.path.abspath(__file__))
 # The list at the side; pages that it does not name come last.
 GROUPS = [
     ("Begin", "README.md README.zh-CN.md docs/START.md docs/INSTALL.md docs/RECIPES.md"),
-    ("Use", "docs/OPTIONS.md docs/LIMITS.md docs/EVENT_LOOPS.md docs/SHARED.md docs/NGINX.md docs/BACKFILL.md docs/MEMORY.md docs/COUNT.md"),
+    ("Use", "docs/OPTIONS.md docs/LIMITS.md docs/EVENT_LOOPS.md docs/SHARED.md docs/LANGUAGES.md docs/NGINX.md docs/BACKFILL.md docs/MEMORY.md docs/COUNT.md"),
     ("Run", "docs/OPERATE.md docs/WATCH.md docs/KEYS.md docs/SYNC.md docs/SCALE.md"),
     ("Reference", "calls command include/tallywheel.h CHANGELOG.md"),
     ("Inside", "docs/ARCHITECTURE.md docs/CONCURRENCY.md docs/PROTOCOL.md docs/FINDING.md docs/GLOSSARY.md docs/STYLE.md docs/TESTING.md "
