@@ -20,6 +20,7 @@
 #define KEYS_DEFAULT UINT64_C(10000000)
 
 void tw_audit_options_init_sized(tw_audit_options *options, size_t size) {
+    if (options == NULL) return;
     memset(options, 0, size);
     options->size = size;
 }
@@ -185,6 +186,7 @@ static tw_status compare(tw_engine *engine, const tw_audit_options *in, tw_audit
 tw_status tw_audit_sized(tw_engine *engine, const tw_audit_options *in,
                          void (*found)(void *ctx, const tw_finding *finding), void *ctx, tw_audit_report *report,
                          size_t size) {
+    TWI_NEED_AS(in, "options");
     tw_audit_options options;
     tw_status status = check(in, engine != NULL, &options);
     if (status != TW_OK) return status;

@@ -393,7 +393,8 @@ tw_status twi_open_with(const tw_options *options, const struct twi_replacements
 }
 
 tw_status tw_open(const tw_options *options, tw_engine **engine) {
-    twi_check(options != NULL && engine != NULL);
+    TWI_NEED(options);
+    TWI_NEED(engine);
     return twi_open_with(options, &(struct twi_replacements){0}, engine);
 }
 
@@ -408,7 +409,7 @@ static void stop(tw_engine *engine, const struct twi_thread *self) {
 }
 
 tw_status tw_stop(tw_engine *engine) {
-    twi_check(engine != NULL);
+    TWI_NEED(engine);
     const struct twi_thread *self = twi_thread_here(); /* in a forked child: renews the engine before it is stopped */
     if (!twi_epoch_look_at_users()) return twi_refuse_for(TWI_WHY_ROOT);
     if (engine->life.is_shared && !twi_leader_is_here(engine))
@@ -578,7 +579,7 @@ static tw_status close_engine(tw_engine *engine, uint32_t timeout_ms) {
 /* A process that supervises, and root after a process of another user has joined, reads nothing that others have
  * written. */
 tw_status tw_close(tw_engine *engine, uint32_t timeout_ms) {
-    twi_check(engine != NULL);
+    TWI_NEED(engine);
     struct twi_here *here = twi_engines_find(engine);
     bool is_alone = here == NULL || twi_engines_is_alone(here);
     if (!is_alone && (twi_supervisor_is_here() || !twi_epoch_look_at_users())) {

@@ -479,7 +479,9 @@ static tw_status open_family(tw_engine *engine, const tw_family_options *options
 
 /* Root may do it after another user has joined an older engine: a reload of a server. */
 tw_status tw_family_open(tw_engine *engine, const tw_family_options *options, tw_family **family) {
-    twi_check(engine != NULL && options != NULL && family != NULL);
+    TWI_NEED(engine);
+    TWI_NEED(options);
+    TWI_NEED(family);
     if (!twi_guard_is_alone(engine)) return twi_guard_families(engine);
     twi_thread_alone_begin(true);
     tw_status status = open_family(engine, options, family);
@@ -516,7 +518,8 @@ static tw_status refuse_change(const struct tw_family *family, const tw_family_o
 }
 
 tw_status tw_family_set(tw_family *family, const tw_family_options *options) {
-    twi_check(family != NULL && options != NULL);
+    TWI_NEED(family);
+    TWI_NEED(options);
     tw_engine *engine = family->engine;
     if (twi_thread_here() == NULL) return twi_refuse_for(twi_thread_why());
     if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
@@ -543,7 +546,7 @@ tw_status tw_family_set(tw_family *family, const tw_family_options *options) {
 }
 
 tw_status tw_family_close(tw_family *family) {
-    twi_check(family != NULL);
+    TWI_NEED(family);
     struct twi_thread *self = twi_thread_here();
     if (self != NULL && self->in_hook)
         return twi_refuse(TW_ERR_MODE, "not from inside a hook: the turn that calls it is using this family");

@@ -88,7 +88,7 @@ static tw_status answer_flush(tw_engine *engine, enum twi_ticket state, uint32_t
 }
 
 tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms) {
-    twi_check(engine != NULL);
+    TWI_NEED(engine);
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
     tw_status status = twi_guard_may_wait(engine);
     if (status != TW_OK || !engine->life.has_redis) return status;
@@ -140,7 +140,8 @@ static int64_t deadline_of(tw_engine *engine, const tw_request *call) {
 }
 
 tw_status tw_flush_async(tw_request *request, tw_engine *engine) {
-    twi_check(request != NULL && engine != NULL);
+    TWI_NEED(request);
+    TWI_NEED(engine);
     tw_status status = twi_calls_may_start(engine);
     if (status != TW_OK || !engine->life.has_redis) return twi_call_answer(request, status);
     struct flushing *flushing = (struct flushing *)twi_operation_make(engine, &flush_kind, NULL, request, &status);
@@ -265,7 +266,8 @@ static void free_fetch(struct fetch *fetch) {
 }
 
 tw_status tw_fetch(tw_family *family, const tw_key *keys, size_t count, uint32_t timeout_ms, int64_t *totals) {
-    twi_check(family != NULL);
+    TWI_NEED(family);
+    if (count != 0) TWI_NEED(keys);
     tw_status status = may_fetch(family);
     if (status != TW_OK) return status;
     struct fetch fetch;
@@ -358,7 +360,9 @@ static tw_status check_fetch(tw_family *family, const tw_key *keys, size_t count
 }
 
 tw_status tw_fetch_async(tw_request *request, tw_family *family, const tw_key *keys, size_t count, int64_t *totals) {
-    twi_check(request != NULL && family != NULL && (keys != NULL || count == 0));
+    TWI_NEED(request);
+    TWI_NEED(family);
+    if (count != 0) TWI_NEED(keys);
     tw_engine *engine = family->engine;
     tw_status status = check_fetch(family, keys, count);
     if (status != TW_OK) return twi_call_answer(request, status);
@@ -394,7 +398,7 @@ static const char *missing(tw_engine *engine) {
 }
 
 tw_status tw_ready(tw_engine *engine, uint32_t timeout_ms) {
-    twi_check(engine != NULL);
+    TWI_NEED(engine);
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
     tw_status status = twi_guard_may_wait(engine);
     if (status != TW_OK || !engine->life.has_redis) return status;
@@ -438,7 +442,8 @@ static tw_status finish(struct twi_operation *operation, tw_request *call) {
 static const struct twi_operation_kind kind = {.finish = finish};
 
 tw_status tw_ready_async(tw_request *request, tw_engine *engine) {
-    twi_check(request != NULL && engine != NULL);
+    TWI_NEED(request);
+    TWI_NEED(engine);
     tw_status status = twi_calls_may_start(engine);
     if (status != TW_OK || !engine->life.has_redis || missing(engine) == NULL) return twi_call_answer(request, status);
     struct readying *readying = (struct readying *)twi_operation_make(engine, &kind, NULL, request, &status);

@@ -73,7 +73,7 @@ static tw_status start_candidate(tw_engine *engine) {
 }
 
 tw_status tw_lead(tw_engine *engine) {
-    twi_check(engine != NULL);
+    TWI_NEED(engine);
     tw_status status = twi_guard_may_wait(engine);
     if (status != TW_OK) return status;
     if (!engine->life.is_shared)
@@ -91,7 +91,7 @@ tw_status tw_lead(tw_engine *engine) {
 }
 
 tw_status tw_process_died(tw_engine *engine) {
-    twi_check(engine != NULL);
+    TWI_NEED(engine);
     const struct twi_here *here = twi_engines_find(engine);
     if (here == NULL || !here->is_shared)
         return twi_refuse(TW_ERR_MODE, "shared: this engine belongs to one process; no other one shares it");

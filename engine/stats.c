@@ -310,7 +310,8 @@ static void gather_all(tw_engine *engine, tw_stats *stats) {
 
 tw_status tw_stats_read_sized(tw_engine *engine, tw_stats *stats, size_t size) {
     tw_stats whole;
-    twi_check(engine != NULL && stats != NULL);
+    TWI_NEED(engine);
+    TWI_NEED(stats);
     if (!twi_epoch_look_at_users()) return twi_refuse_for(TWI_WHY_ROOT);
     gather_all(engine, &whole);
     twi_sized_copy(stats, size, &whole, sizeof whole);
@@ -319,7 +320,8 @@ tw_status tw_stats_read_sized(tw_engine *engine, tw_stats *stats, size_t size) {
 
 tw_status tw_metrics_write(tw_engine *engine, uint32_t format, bool (*write)(void *ctx, const char *text, size_t size),
                            void *ctx) {
-    twi_check(engine != NULL && write != NULL);
+    TWI_NEED(engine);
+    TWI_NEED(write);
     struct twi_metrics_page page = {.labels = engine->options.metrics_labels, .write = write, .ctx = ctx};
     if (!twi_metrics_page_of(format, &page))
         return twi_refuse_with(TW_ERR_OPTIONS, "format: %u is no TW_METRICS_ value", format);

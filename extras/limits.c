@@ -126,17 +126,20 @@ static tw_status find_parts(const tw_limits *limits, struct subject subject, tw_
 }
 
 tw_status tw_limits_find(tw_limits *limits, const char *family, tw_key key, tw_family **found, int64_t *limit) {
-    twi_check(limits != NULL && family != NULL);
+    TWI_NEED(limits);
+    TWI_NEED(family);
     return find_parts(limits, (struct subject){.name = family}, key, found, limit);
 }
 
 tw_status tw_limited_find(tw_limited *limited, tw_key key, tw_family **found, int64_t *limit) {
-    twi_check(limited != NULL);
+    TWI_NEED(limited);
     return find_parts(limited->limits, (struct subject){.handle = limited}, key, found, limit);
 }
 
 tw_status tw_limits_family(tw_limits *limits, const char *family, tw_limited **limited) {
-    twi_check(limits != NULL && family != NULL && limited != NULL);
+    TWI_NEED(limits);
+    TWI_NEED(family);
+    TWI_NEED(limited);
     struct tw_limited *handle = look_up(limits, (struct subject){.name = family}, NULL).handle;
     if (handle == NULL) return refuse_family();
     *limited = handle;
@@ -167,12 +170,13 @@ static tw_status limits_acquire(const tw_limits *limits, struct subject subject,
 }
 
 tw_status tw_limits_acquire(tw_limits *limits, const char *family, tw_key key, int64_t n, tw_verdict *verdict) {
-    twi_check(limits != NULL && family != NULL);
+    TWI_NEED(limits);
+    TWI_NEED(family);
     return limits_acquire(limits, (struct subject){.name = family}, key, n, verdict);
 }
 
 tw_status tw_limited_acquire(tw_limited *limited, tw_key key, int64_t n, tw_verdict *verdict) {
-    twi_check(limited != NULL);
+    TWI_NEED(limited);
     return limits_acquire(limited->limits, (struct subject){.handle = limited}, key, n, verdict);
 }
 
@@ -191,12 +195,15 @@ static tw_status acquire_async(tw_request *request, const tw_limits *limits, str
 }
 
 tw_status tw_limits_acquire_async(tw_request *request, tw_limits *limits, const char *family, tw_key key, int64_t n) {
-    twi_check(request != NULL && limits != NULL && family != NULL);
+    TWI_NEED(request);
+    TWI_NEED(limits);
+    TWI_NEED(family);
     return acquire_async(request, limits, (struct subject){.name = family}, key, n);
 }
 
 tw_status tw_limited_acquire_async(tw_request *request, tw_limited *limited, tw_key key, int64_t n) {
-    twi_check(request != NULL && limited != NULL);
+    TWI_NEED(request);
+    TWI_NEED(limited);
     return acquire_async(request, limited->limits, (struct subject){.handle = limited}, key, n);
 }
 
@@ -397,7 +404,7 @@ static tw_status reload(tw_limits *limits, const struct twi_limits_error *error)
 }
 
 tw_status tw_limits_reload(tw_limits *limits, char *error_text, size_t error_size) {
-    twi_check(limits != NULL);
+    TWI_NEED(limits);
     struct twi_limits_error error = {limits->path, error_text, error_size};
     uint32_t nobody = 0;
     if (!twi_cas_acqrel(&limits->gate->reloading, &nobody, 1))
@@ -434,7 +441,9 @@ static void limits_drop(tw_limits *limits) {
 }
 
 tw_status tw_limits_open(tw_engine *engine, const char *path, char *error_text, size_t error_size, tw_limits **out) {
-    twi_check(engine != NULL && path != NULL && out != NULL);
+    TWI_NEED(engine);
+    TWI_NEED(path);
+    TWI_NEED_AS(out, "limits");
     struct twi_limits_error error = {path, error_text, error_size};
     tw_limits *limits = calloc(1, sizeof *limits);
     if (limits == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);

@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 tw_status tw_save(tw_engine *engine, const char *path) {
-    twi_check(engine != NULL);
+    TWI_NEED(engine);
+    TWI_NEED(path);
     struct twi_save_out *out = malloc(sizeof *out);
     if (out == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     tw_status status = twi_save_create(out, path);
@@ -36,7 +37,8 @@ static tw_status load(tw_engine *engine, struct twi_save_in *in) {
 }
 
 tw_status tw_load(tw_engine *engine, const char *path) {
-    twi_check(engine != NULL);
+    TWI_NEED(engine);
+    TWI_NEED(path);
     struct twi_save_in *in = malloc(sizeof *in);
     if (in == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     tw_status status = twi_save_open(in, path);

@@ -410,7 +410,8 @@ static tw_status start(tw_request *call, struct wish *wish, int64_t unix_ms) {
 
 tw_status tw_fetch_fields(tw_family *family, tw_key subject, int64_t unix_ms, uint32_t timeout_ms,
                           bool (*visit)(void *ctx, tw_key field, int64_t total), void *ctx) {
-    twi_check(family != NULL && visit != NULL);
+    TWI_NEED(family);
+    TWI_NEED(visit);
     unsigned char key[TW_KEY_SIZE_MAX];
     struct wish wish = {.what = WHAT_FIELDS, .family = family, .visit = visit, .visit_ctx = ctx};
     tw_status status = choose_hash(&wish, subject, key);
@@ -419,7 +420,8 @@ tw_status tw_fetch_fields(tw_family *family, tw_key subject, int64_t unix_ms, ui
 
 tw_status tw_fetch_top(tw_family *family, int64_t unix_ms, size_t n, uint32_t timeout_ms,
                        bool (*visit)(void *ctx, tw_key member, int64_t total), void *ctx) {
-    twi_check(family != NULL && visit != NULL);
+    TWI_NEED(family);
+    TWI_NEED(visit);
     struct wish wish = {.what = WHAT_TOP, .family = family, .n = n, .visit = visit, .visit_ctx = ctx};
     tw_status status = choose_ranking(&wish);
     return status == TW_OK ? fetch_now(&wish, unix_ms, timeout_ms, NULL, NULL) : status;
@@ -427,7 +429,7 @@ tw_status tw_fetch_top(tw_family *family, int64_t unix_ms, size_t n, uint32_t ti
 
 tw_status tw_fetch_rank(tw_family *family, tw_key member, int64_t unix_ms, uint32_t timeout_ms, int64_t *rank,
                         int64_t *total) {
-    twi_check(family != NULL);
+    TWI_NEED(family);
     int64_t ignored;
     struct wish wish = {.what = WHAT_RANK, .family = family, .key = member};
     tw_status status = choose_ranking(&wish);
@@ -437,7 +439,9 @@ tw_status tw_fetch_rank(tw_family *family, tw_key member, int64_t unix_ms, uint3
 
 tw_status tw_fetch_fields_async(tw_request *request, tw_family *family, tw_key subject, int64_t unix_ms,
                                 bool (*visit)(void *ctx, tw_key field, int64_t total), void *visit_ctx) {
-    twi_check(request != NULL && family != NULL && visit != NULL);
+    TWI_NEED(request);
+    TWI_NEED(family);
+    TWI_NEED(visit);
     unsigned char key[TW_KEY_SIZE_MAX];
     struct wish wish = {.what = WHAT_FIELDS, .family = family, .visit = visit, .visit_ctx = visit_ctx};
     tw_status status = choose_hash(&wish, subject, key);
@@ -446,14 +450,17 @@ tw_status tw_fetch_fields_async(tw_request *request, tw_family *family, tw_key s
 
 tw_status tw_fetch_top_async(tw_request *request, tw_family *family, int64_t unix_ms, size_t n,
                              bool (*visit)(void *ctx, tw_key member, int64_t total), void *visit_ctx) {
-    twi_check(request != NULL && family != NULL && visit != NULL);
+    TWI_NEED(request);
+    TWI_NEED(family);
+    TWI_NEED(visit);
     struct wish wish = {.what = WHAT_TOP, .family = family, .n = n, .visit = visit, .visit_ctx = visit_ctx};
     tw_status status = choose_ranking(&wish);
     return status == TW_OK ? start(request, &wish, unix_ms) : twi_call_answer(request, status);
 }
 
 tw_status tw_fetch_rank_async(tw_request *request, tw_family *family, tw_key member, int64_t unix_ms) {
-    twi_check(request != NULL && family != NULL);
+    TWI_NEED(request);
+    TWI_NEED(family);
     struct wish wish = {.what = WHAT_RANK, .family = family, .key = member};
     tw_status status = choose_ranking(&wish);
     return status == TW_OK ? start(request, &wish, unix_ms) : twi_call_answer(request, status);

@@ -346,11 +346,13 @@ static tw_status reclaim_of(tw_family *family, const char *instance, bool only_l
 }
 
 tw_status tw_lease_reclaim(tw_family *family, const char *instance, int64_t *units) {
-    twi_check(family != NULL);
+    TWI_NEED(family);
+    TWI_NEED(instance);
     return reclaim_of(family, instance, false, units);
 }
 
 tw_status tw_lease_stranded(tw_family *family, const char *instance, int64_t *units) {
-    twi_check(family != NULL);
+    TWI_NEED(family);
+    TWI_NEED(instance);
     return reclaim_of(family, instance, true, units);
 }

@@ -122,7 +122,8 @@ static struct asking *make_for(tw_family *family, const struct wish *wish, tw_re
 
 tw_status tw_lock(tw_family *family, tw_key key, uint32_t ttl_ms, char token[TW_TOKEN_SIZE], uint64_t *fence) {
     struct wish wish = {.key = key, .what = "L", .ttl_ms = ttl_ms};
-    twi_check(family != NULL && token != NULL);
+    TWI_NEED(family);
+    TWI_NEED(token);
     token[0] = '\0';
     tw_status status = check(family, key, ttl_ms);
     if (status == TW_OK) status = twi_redis_call_may(family->engine);
@@ -141,7 +142,8 @@ tw_status tw_lock(tw_family *family, tw_key key, uint32_t ttl_ms, char token[TW_
 static tw_status with_token(tw_family *family, tw_key key, const char *what, const char *token, uint32_t ttl_ms) {
     twi_check(what[0] == 'E' || what[0] == 'U');
     struct wish wish = {.key = key, .what = what, .ttl_ms = ttl_ms};
-    twi_check(family != NULL);
+    TWI_NEED(family);
+    TWI_NEED(token);
     tw_status status = check(family, key, ttl_ms);
     if (status == TW_OK) status = twi_redis_call_may(family->engine);
     if (status == TW_OK) status = check_token(token, &wish.token);
@@ -177,7 +179,8 @@ static tw_status start(tw_request *call, tw_family *family, const struct wish *w
 
 static tw_status start_with_token(tw_request *call, tw_family *family, struct wish wish, const char *token) {
     twi_check(wish.what[0] == 'E' || wish.what[0] == 'U');
-    twi_check(family != NULL);
+    TWI_NEED(family);
+    TWI_NEED(token);
     tw_status status = check(family, wish.key, wish.ttl_ms);
     if (status == TW_OK) status = twi_redis_call_may_start(family->engine);
     if (status == TW_OK) status = check_token(token, &wish.token);
@@ -187,7 +190,8 @@ static tw_status start_with_token(tw_request *call, tw_family *family, struct wi
 
 tw_status tw_lock_async(tw_request *request, tw_family *family, tw_key key, uint32_t ttl_ms) {
     struct wish wish = {.key = key, .what = "L", .ttl_ms = ttl_ms};
-    twi_check(request != NULL && family != NULL);
+    TWI_NEED(request);
+    TWI_NEED(family);
     request->token[0] = '\0';
     request->fence = 0;
     tw_status status = check(family, key, ttl_ms);
@@ -198,7 +202,7 @@ tw_status tw_lock_async(tw_request *request, tw_family *family, tw_key key, uint
 }
 
 tw_status tw_lock_extend_async(tw_request *request, tw_family *family, tw_key key, const char *token, uint32_t ttl_ms) {
-    twi_check(request != NULL);
+    TWI_NEED(request);
     return start_with_token(request, family, (struct wish){.key = key, .what = "E", .ttl_ms = ttl_ms}, token);
 }
 

@@ -204,7 +204,7 @@ static bool is_by_redis(const tw_family *family) {
 
 tw_status tw_once(tw_family *family, tw_key key, bool *first) {
     bool is_first = false;
-    twi_check(family != NULL);
+    TWI_NEED(family);
     tw_status status = check(family);
     if (status != TW_OK) return status;
     status = is_by_redis(family) ? decide(family, &once_kind, key, &is_first) : once_here(family, key, &is_first);
@@ -213,14 +213,15 @@ tw_status tw_once(tw_family *family, tw_key key, bool *first) {
 }
 
 tw_status tw_once_cancel(tw_family *family, tw_key key) {
-    twi_check(family != NULL);
+    TWI_NEED(family);
     tw_status status = check(family);
     if (status != TW_OK) return status;
     return is_by_redis(family) ? decide(family, &cancel_kind, key, NULL) : cancel_here(family, key);
 }
 
 tw_status tw_once_async(tw_request *request, tw_family *family, tw_key key) {
-    twi_check(request != NULL && family != NULL);
+    TWI_NEED(request);
+    TWI_NEED(family);
     request->first = false;
     tw_status status = check(family);
     if (status == TW_OK && is_by_redis(family)) return start(request, family, &once_kind, key);
@@ -229,7 +230,8 @@ tw_status tw_once_async(tw_request *request, tw_family *family, tw_key key) {
 }
 
 tw_status tw_once_cancel_async(tw_request *request, tw_family *family, tw_key key) {
-    twi_check(request != NULL && family != NULL);
+    TWI_NEED(request);
+    TWI_NEED(family);
     tw_status status = check(family);
     if (status == TW_OK && is_by_redis(family)) return start(request, family, &cancel_kind, key);
     return twi_call_answer(request, status == TW_OK ? cancel_here(family, key) : status);

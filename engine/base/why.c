@@ -79,6 +79,10 @@ __attribute__((cold)) tw_status twi_refuse_with(tw_status status, const char *fo
     return twi_refuse(status, own_text);
 }
 
+TWI_COLD tw_status twi_refuse_null(const char *constant_text) {
+    return twi_refuse(TW_ERR_OPTIONS, constant_text);
+}
+
 static const struct twi_why reasons[TWI_REASONS] = {
     [TWI_WHY_KEY_EMPTY] = {TW_ERR_KEY, "key: it is empty"},
     [TWI_WHY_KEY_LONG] = {TW_ERR_KEY, "key: it is longer than 1024 bytes"},

@@ -58,6 +58,15 @@ TWI_INLINE tw_status twi_refuse_for(enum twi_reason reason) {
     return status;
 }
 
+/* At the beginning of a public call: a pointer that the call needs. The host passed it, so NULL is wrong data, and no
+ * wrong code. The text begins with the name that the argument has in the public header. */
+#define TWI_NEED_AS(pointer, name) \
+    do { \
+        if (twi_unlikely((pointer) == NULL)) return twi_refuse_null(name ": it may not be NULL"); \
+    } while (0)
+#define TWI_NEED(pointer) TWI_NEED_AS(pointer, #pointer)
+tw_status twi_refuse_null(const char *constant_text);
+
 TWI_INLINE tw_status twi_key_refuse(tw_key key) { /* its size is refused, or its data is NULL */
     return twi_refuse_for(key.size == 0                ? TWI_WHY_KEY_EMPTY
                           : key.size > TW_KEY_SIZE_MAX ? TWI_WHY_KEY_LONG

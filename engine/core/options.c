@@ -32,11 +32,13 @@
 #define REPLAY_BYTES_DEFAULT (UINT64_C(64) << 20)
 
 void tw_options_init_sized(tw_options *options, size_t size) {
+    if (options == NULL) return;
     memset(options, 0, size);
     options->size = size;
 }
 
 void tw_family_options_init_sized(tw_family_options *options, size_t size) {
+    if (options == NULL) return;
     memset(options, 0, size);
     options->size = size;
 }

@@ -171,7 +171,8 @@ bool twi_queue_has_own(tw_engine *engine) {
 /* ---- queues ---- */
 
 tw_status tw_queue_open(tw_engine *engine, tw_queue **queue) {
-    twi_check(engine != NULL && queue != NULL);
+    TWI_NEED(engine);
+    TWI_NEED(queue);
     if (twi_thread_here() == NULL) return twi_refuse_for(twi_thread_why());
     if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
     if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
@@ -192,13 +193,13 @@ tw_status tw_queue_open(tw_engine *engine, tw_queue **queue) {
 }
 
 int tw_queue_fd(const tw_queue *queue) {
-    twi_check(queue != NULL);
+    if (queue == NULL) return -1;
     (void)twi_thread_here(); /* a forked child must not get its parent's descriptor */
     return queue->fd;
 }
 
 size_t tw_queue_run(tw_queue *queue, size_t most) {
-    twi_check(queue != NULL);
+    if (queue == NULL) return 0;
     struct twi_thread *self = twi_thread_here();
     if (self == NULL || self->in_hook) return 0;
     uint64_t value;
@@ -263,7 +264,7 @@ static bool runs_elsewhere(const tw_request *call, const struct twi_thread *self
 }
 
 tw_status tw_request_cancel(tw_request *call) {
-    twi_check(call != NULL);
+    TWI_NEED_AS(call, "request");
     const struct twi_thread *self = twi_thread_here(); /* in a forked child, the parent's calls are forgotten */
     twi_calls_lock();
     struct twi_operation *operation = twi_operation_of(call);

@@ -227,6 +227,8 @@ tw_status tw_get_at(tw_family *family, tw_key key, int64_t unix_ms, int64_t *vie
 }
 
 tw_status tw_read_sized(tw_family *family, tw_key key, tw_reading *reading, size_t size) {
+    TWI_NEED(family);
+    TWI_NEED(reading);
     struct twi_call call;
     struct twi_place place;
     if (family->kind.keeps_no_counts) return twi_count_refuse(family);
@@ -283,7 +285,8 @@ struct tw_pin {
 };
 
 tw_status tw_pin_open(tw_family *family, tw_key key, tw_pin **pin) {
-    twi_check(family != NULL && pin != NULL);
+    TWI_NEED(family);
+    TWI_NEED(pin);
     tw_status status = twi_call_check_key(family, key);
     if (status != TW_OK) return status;
     if (twi_load_relaxed(&family->engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
@@ -369,7 +372,7 @@ static TWI_COLD tw_status sample(const tw_pin *pin, int64_t before, int64_t delt
 
 /* In the plain case, a family without Redis, the code calls no function. */
 tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view) {
-    twi_check(pin != NULL);
+    TWI_NEED(pin);
     tw_engine *engine = pin->family->engine;
     struct twi_thread *self = twi_thread_self;
     /* In a forked child the record is wiped, and the cell belongs to the parent. */
@@ -403,7 +406,7 @@ tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view) {
  * accepts no more counts, whatever the lateness is. The roll-over uses it (rollover.c). */
 
 tw_status tw_close_until(tw_family *family, int64_t unix_ms) {
-    twi_check(family != NULL);
+    TWI_NEED(family);
     tw_engine *engine = family->engine;
     if (!family->kind.has_starts)
         return twi_refuse(TW_ERR_MODE, "window: a watermark is for aligned and calendar windows");

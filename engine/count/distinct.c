@@ -116,16 +116,18 @@ tw_status twi_distinct_add_slow(tw_family *family, tw_key key, tw_key element, b
 }
 
 tw_status tw_distinct_add_at(tw_family *family, tw_key key, tw_key element, int64_t unix_ms, bool *changed) {
+    TWI_NEED(family);
     return add_one(family, key, element, &unix_ms, changed);
 }
 
 tw_status tw_distinct_add(tw_family *family, tw_key key, tw_key element, bool *changed) {
-    twi_check(family != NULL);
+    TWI_NEED(family);
     return family->kind.hot_distinct(family, key, element, changed);
 }
 
 tw_status tw_distinct_add_many(tw_family *family, tw_key key, const tw_key *elements, size_t count, size_t *changed) {
-    twi_check(elements != NULL || count == 0);
+    TWI_NEED(family);
+    if (count != 0) TWI_NEED(elements);
     tw_status status = TW_OK;
     size_t done = 0, raised = 0;
     bool is_full = false;
@@ -163,6 +165,7 @@ static bool find_with_interest(struct twi_call *call, struct twi_place *place) {
 }
 
 tw_status tw_distinct_get(tw_family *family, tw_key key, int64_t *estimate) {
+    TWI_NEED(family);
     struct twi_call call;
     struct twi_place place;
     tw_status status = begin(&call, family, key, NULL);
@@ -184,6 +187,7 @@ static int64_t estimate_in(const struct twi_call *call, struct twi_generation *g
 }
 
 tw_status tw_distinct_get_at(tw_family *family, tw_key key, int64_t unix_ms, int64_t *estimate) {
+    TWI_NEED(family);
     struct twi_call call;
     tw_status status = begin(&call, family, key, &unix_ms);
     if (status != TW_OK) return status;

@@ -330,7 +330,8 @@ static void show(struct top *top, bool (*visit)(void *ctx, const tw_count *count
 
 tw_status tw_top(tw_family *family, size_t n, int64_t unix_ms, bool (*visit)(void *ctx, const tw_count *count),
                  void *ctx) {
-    twi_check(family != NULL && visit != NULL);
+    TWI_NEED(family);
+    TWI_NEED(visit);
     if (family->kind.is_gcra) return twi_refuse_for(TWI_WHY_GCRA);
     if (n < 1 || n > TOP_MAX) return twi_refuse(TW_ERR_RANGE, "n: tw_top() shows 1 to 10,000 keys");
     struct top top = {.most = n, .engine = family->engine};

@@ -308,7 +308,8 @@ tw_status twi_each_at_end(tw_family *family, int64_t unix_ms, bool (*visit)(void
 }
 
 tw_status tw_each(tw_family *family, int64_t unix_ms, bool (*visit)(void *ctx, const tw_count *count), void *ctx) {
-    twi_check(family != NULL && visit != NULL);
+    TWI_NEED(family);
+    TWI_NEED(visit);
     return twi_each_wanted(family, unix_ms, NULL, visit, ctx);
 }
 
@@ -390,7 +391,8 @@ static tw_status look_each_up(const struct each_field *each, int64_t unix_ms) {
 
 tw_status tw_each_field(tw_family *family, tw_key subject, int64_t unix_ms,
                         bool (*visit)(void *ctx, tw_key field, int64_t view), void *ctx) {
-    twi_check(family != NULL && visit != NULL);
+    TWI_NEED(family);
+    TWI_NEED(visit);
     tw_status status = twi_hash_check(family, subject);
     if (status != TW_OK) return status;
     if (unix_ms != TW_NOW && !twi_calendar_holds(unix_ms)) return twi_refuse_for(TWI_WHY_TIME);

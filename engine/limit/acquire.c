@@ -84,7 +84,7 @@ tw_status twi_acquire_slow(tw_family *family, tw_key key, int64_t n, int64_t lim
 /* ---- the calls ---- */
 
 tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
-    twi_check(family != NULL);
+    TWI_NEED(family);
     return twi_load_relaxed(&family->kind.hot_acquire)(family, key, n, limit, verdict);
 }
 
@@ -127,7 +127,7 @@ tw_status tw_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t 
                           tw_verdict *verdict) {
     tw_verdict unasked;
     int64_t took = 0;
-    twi_check(family != NULL);
+    TWI_NEED(family);
     if (verdict == NULL) verdict = &unasked;
     tw_status status;
     if (n_max == 0 || !twi_limit_is_in_range(n_max, limit))
@@ -143,14 +143,16 @@ tw_status tw_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t 
 /* ---- the same calls, with a result that comes later if the limit waits for Redis ---- */
 
 tw_status tw_acquire_async(tw_request *request, tw_family *family, tw_key key, int64_t n, int64_t limit) {
-    twi_check(request != NULL && family != NULL);
+    TWI_NEED(request);
+    TWI_NEED(family);
     if (twi_unlikely(family->kind.limit->start != NULL))
         return family->kind.limit->start(request, family, key, n, limit, false);
     return request->status = twi_load_relaxed(&family->kind.hot_acquire)(family, key, n, limit, &request->verdict);
 }
 
 tw_status tw_acquire_some_async(tw_request *request, tw_family *family, tw_key key, int64_t n_max, int64_t limit) {
-    twi_check(request != NULL && family != NULL);
+    TWI_NEED(request);
+    TWI_NEED(family);
     if (family->kind.limit->start == NULL)
         return request->status = tw_acquire_some(family, key, n_max, limit, &request->taken, &request->verdict);
     return family->kind.limit->start(request, family, key, n_max, limit, n_max > 0);
@@ -348,7 +350,7 @@ static TWI_COLD tw_status acquire_all_anyhow(const tw_claim *claims, size_t coun
 
 /* The usual case is a few claims on plain counters of this process, which all have room. */
 tw_status tw_acquire_all(const tw_claim *claims, size_t count, tw_verdict *verdict) {
-    twi_check(claims != NULL || count == 0);
+    if (count != 0) TWI_NEED(claims);
     if (twi_likely(count - 1 < TWI_HOT_ALL_MAX)) {
         twi_hot_all *all = claims[0].family->kind.limit->all;
         if (twi_likely(all != NULL) && twi_likely(all(claims, count, verdict))) return TW_OK;
@@ -407,7 +409,7 @@ static void fill_unasked(tw_family *family, tw_status status, int64_t n, int64_t
 tw_status tw_acquire_wait(tw_family *family, tw_key key, int64_t n, int64_t limit, uint32_t timeout_ms,
                           tw_verdict *verdict) {
     tw_verdict unasked;
-    twi_check(family != NULL);
+    TWI_NEED(family);
     tw_engine *engine = family->engine;
     if (verdict == NULL) verdict = &unasked;
     tw_status status = twi_guard_may_wait(engine);
@@ -547,7 +549,8 @@ static bool decides_when_busy(const tw_family *family) {
 }
 
 tw_status tw_acquire_wait_async(tw_request *request, tw_family *family, tw_key key, int64_t n, int64_t limit) {
-    twi_check(request != NULL && family != NULL);
+    TWI_NEED(request);
+    TWI_NEED(family);
     uint32_t timeout_ms = request->timeout_ms != 0 ? request->timeout_ms : twi_port_timeout_ms(family->engine);
     tw_status status = twi_calls_may_start(family->engine);
     if (status == TW_OK && !twi_limit_is_in_range(n, limit)) status = twi_units_refuse(n);

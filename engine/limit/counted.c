@@ -337,7 +337,7 @@ tw_status twi_undo_count(tw_family *family, tw_key key, int64_t n, int64_t limit
 }
 
 tw_status tw_refund(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms) {
-    twi_check(family != NULL);
+    TWI_NEED(family);
     if (!twi_limit_is_in_range(n, 0)) return twi_units_refuse(n);
     tw_status status = twi_call_check_key(family, key);
     if (status != TW_OK || n == 0) return status;

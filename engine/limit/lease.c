@@ -257,7 +257,7 @@ static tw_status warm(struct twi_call *call, int64_t limit) {
 }
 
 tw_status tw_lease_warm(tw_family *family, tw_key key, int64_t limit) {
-    twi_check(family != NULL);
+    TWI_NEED(family);
     if (!family->kind.is_hard)
         return twi_refuse(TW_ERR_MODE, "limit_mode: tw_lease_warm() is for TW_LIMIT_HARD families");
     if (!twi_limit_is_in_range(0, limit)) return twi_units_refuse(0);

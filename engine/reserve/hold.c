@@ -394,7 +394,7 @@ static tw_status hold_locally(tw_family *family, tw_key key, int64_t limit, tw_v
 
 tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
     tw_verdict unasked;
-    twi_check(family != NULL);
+    TWI_NEED(family);
     if (verdict == NULL) verdict = &unasked;
     tw_status status = begin_hold(family, key, limit, verdict);
     if (status != TW_OK) return status;
@@ -403,7 +403,8 @@ tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verd
 }
 
 tw_status tw_hold_async(tw_request *request, tw_family *family, tw_key key, int64_t limit) {
-    twi_check(request != NULL && family != NULL);
+    TWI_NEED(request);
+    TWI_NEED(family);
     tw_status status = begin_hold(family, key, limit, &request->verdict);
     if (status == TW_OK && family->kind.synced) return twi_hold_redis_start(request, family, key, limit);
     if (status == TW_OK) status = hold_locally(family, key, limit, &request->verdict);
@@ -450,7 +451,7 @@ static tw_status release_locally(tw_family *family, tw_key key) {
 }
 
 tw_status tw_hold_release(tw_family *family, tw_key key) {
-    twi_check(family != NULL);
+    TWI_NEED(family);
     tw_status status = check_hold(family, key);
     if (status != TW_OK) return status;
     if (family->kind.synced) return twi_hold_redis_give(family, key);
@@ -458,7 +459,7 @@ tw_status tw_hold_release(tw_family *family, tw_key key) {
 }
 
 tw_status tw_hold_release_async(tw_request *request, tw_family *family, tw_key key) {
-    twi_check(family != NULL);
+    TWI_NEED(family);
     tw_status status = check_hold(family, key);
     if (status == TW_OK && family->kind.synced) return twi_hold_redis_give_async(request, family, key);
     if (status == TW_OK) status = release_locally(family, key);

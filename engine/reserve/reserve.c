@@ -395,7 +395,8 @@ static tw_status check_request(const struct twi_reserve_request *request) {
 
 tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t limit, uint32_t ttl_ms, tw_key buyer,
                      char token[TW_TOKEN_SIZE], tw_verdict *verdict) {
-    twi_check(family != NULL && token != NULL);
+    TWI_NEED(family);
+    TWI_NEED(token);
     struct twi_reserve_request request = {family, key, buyer, n, limit, ttl_ms};
     struct twi_token made;
     tw_verdict unasked;
@@ -417,14 +418,16 @@ static bool fits(const tw_engine *engine, const struct twi_token *token) {
 
 tw_status tw_reserve_confirm(tw_engine *engine, const char *token) {
     struct twi_token read;
-    twi_check(engine != NULL);
+    TWI_NEED(engine);
+    TWI_NEED(token);
     if (!twi_token_read(token, &read) || !fits(engine, &read)) return twi_refuse_for(TWI_WHY_TOKEN);
     return read.local ? twi_reserve_local_confirm(engine, &read) : twi_reserve_redis_confirm(engine, &read);
 }
 
 tw_status tw_reserve_cancel(tw_engine *engine, const char *token) {
     struct twi_token read;
-    twi_check(engine != NULL);
+    TWI_NEED(engine);
+    TWI_NEED(token);
     if (!twi_token_read(token, &read) || !fits(engine, &read)) return twi_refuse_for(TWI_WHY_TOKEN);
     return read.local ? twi_reserve_local_cancel(engine, &read) : twi_reserve_redis_cancel(engine, &read);
 }
@@ -433,7 +436,8 @@ tw_status tw_reserve_cancel(tw_engine *engine, const char *token) {
 
 tw_status tw_reserve_async(tw_request *call, tw_family *family, tw_key key, int64_t n, int64_t limit, uint32_t ttl_ms,
                            tw_key buyer) {
-    twi_check(call != NULL && family != NULL);
+    TWI_NEED_AS(call, "request");
+    TWI_NEED(family);
     struct twi_reserve_request request = {family, key, buyer, n, limit, ttl_ms};
     if (!family->kind.synced) {
         call->status = tw_reserve(family, key, n, limit, ttl_ms, buyer, call->token, &call->verdict);
@@ -448,7 +452,8 @@ tw_status tw_reserve_async(tw_request *call, tw_family *family, tw_key key, int6
 static tw_status settle_async(tw_request *call, tw_engine *engine, const char *token, bool confirms) {
     struct twi_token read;
     tw_status status = TW_OK;
-    twi_check(engine != NULL);
+    TWI_NEED(engine);
+    TWI_NEED(token);
     if (!twi_token_read(token, &read) || !fits(engine, &read)) status = twi_refuse_for(TWI_WHY_TOKEN);
     if (status == TW_OK && !read.local) return twi_reserve_redis_settle(call, engine, &read, confirms);
     if (status == TW_OK)
@@ -458,7 +463,7 @@ static tw_status settle_async(tw_request *call, tw_engine *engine, const char *t
 }
 
 tw_status tw_reserve_confirm_async(tw_request *request, tw_engine *engine, const char *token) {
-    twi_check(request != NULL);
+    TWI_NEED(request);
     return settle_async(request, engine, token, true);
 }
 

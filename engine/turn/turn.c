@@ -414,7 +414,7 @@ static tw_status follow(tw_engine *engine) {
 }
 
 tw_status tw_turn(tw_engine *engine) {
-    twi_check(engine != NULL);
+    TWI_NEED(engine);
     if (!engine->life.host_driven)
         return twi_refuse(TW_ERR_MODE,
                           "threads: tw_turn() is for host-driven engines; this one has a thread of its own");
@@ -442,6 +442,7 @@ void tw_tick(tw_engine *engine) {
 }
 
 int tw_fd(const tw_engine *engine) {
+    if (engine == NULL) return -1;
     (void)twi_thread_here(); /* a forked child must not get the descriptor of its parent */
     return engine->life.host_driven ? engine->here->waits.fd : -1;
 }
@@ -455,7 +456,7 @@ static int64_t follow_again_ms(tw_engine *engine) {
 }
 
 uint32_t tw_timeout_ms(tw_engine *engine) {
-    twi_check(engine != NULL);
+    if (engine == NULL) return UINT32_MAX;
     (void)twi_thread_here();
     if (twi_queue_has_own(engine)) return 0;
     bool leads = !engine->life.is_shared || twi_leader_is_here(engine);

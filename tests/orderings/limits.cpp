@@ -5,7 +5,7 @@
 //   extras/limits.c:look_up 0eebb797a49f
 //   extras/limits.c:wait_for_readers 61c3929ae26e
 //   extras/limits.c:reload d480ec01cabf
-//   extras/limits.c:tw_limits_reload 1197a26ef800
+//   extras/limits.c:tw_limits_reload a80c813dffba
 #include "tests/orderings/model.hpp"
 
 #define twi_add_seqcst(p, v, label) (p)->fetch_add((v), is_weak(label, STEP) ? rl::mo_relaxed : rl::mo_seq_cst, $)
