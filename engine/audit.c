@@ -186,7 +186,6 @@ static tw_status compare(tw_engine *engine, const tw_audit_options *in, tw_audit
 tw_status tw_audit_sized(tw_engine *engine, const tw_audit_options *in,
                          void (*found)(void *ctx, const tw_finding *finding), void *ctx, tw_audit_report *report,
                          size_t size) {
-    TWI_NEED_AS(in, "options");
     tw_audit_options options;
     tw_status status = check(in, engine != NULL, &options);
     if (status != TW_OK) return status;

@@ -196,10 +196,10 @@ enum tw_status_number {
  * NULL. A call needs its handles, strings, structs, functions and arrays. If one of them is NULL,
  * the call has no effect and returns TW_ERR_OPTIONS, and tw_error_text() names the argument. A
  * call without a status returns NULL, 0, -1 for a descriptor, or UINT32_MAX for a time. Outputs
- * that are figures, flags or verdicts may be NULL, and so may error_text, deltas, ctx, an array of
- * no elements, and a pointer whose call says so. The families in tw_acquire_all() must not be
- * NULL. Some calls do not look at `family` and `keys`, which must not be NULL. These are tw_add(),
- * tw_add_at(), tw_add_many(), tw_add_many_at(), tw_get(), tw_get_at() and tw_reset(). */
+ * that are figures, flags, readings or verdicts may be NULL, and so may error_text, deltas, ctx,
+ * an array of no elements, and a pointer whose call says so. The families in tw_acquire_all() must
+ * not be NULL. Some calls do not look at `family` and `keys`, which must not be NULL. These are
+ * tw_add(), tw_add_at(), tw_add_many(), tw_add_many_at(), tw_get(), tw_get_at() and tw_reset(). */
 
 /** The name of a status, for example "TW_ERR_FULL". Returns "TW_STATUS_UNKNOWN" for a number that
  *  is no status, and never NULL. */

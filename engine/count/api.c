@@ -228,7 +228,6 @@ tw_status tw_get_at(tw_family *family, tw_key key, int64_t unix_ms, int64_t *vie
 
 tw_status tw_read_sized(tw_family *family, tw_key key, tw_reading *reading, size_t size) {
     TWI_NEED(family);
-    TWI_NEED(reading);
     struct twi_call call;
     struct twi_place place;
     if (family->kind.keeps_no_counts) return twi_count_refuse(family);

@@ -26,7 +26,8 @@ lines = {name: line for line in (root / "include/tallywheel.cdef.h").read_text()
 paragraph = " ".join(re.search(r"^ \* NULL\. (.*?)\*/", text, re.M | re.S)[1].replace("\n *", " ").split())
 unchecked = set(re.findall(r"\b(tw_\w+)\(\)", re.search(r"`family` and `keys`, which must not be NULL. These are (.*?)\.", paragraph)[1]))
 # Outputs of other types than these, and inputs that the comment of the call lets be NULL.
-figures = (ctypes.c_int64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_bool, ctypes.c_int, _ffi.structs["tw_verdict"])
+figures = (ctypes.c_int64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_bool, ctypes.c_int, _ffi.structs["tw_verdict"],
+           _ffi.structs["tw_reading"])
 documented = {("tw_audit_sized", "engine"), ("tw_audit_sized", "found"), ("tw_audit_sized", "report"), ("tw_limits_close", "limits"),
               ("tw_limits_find", "found"), ("tw_limited_find", "found"), ("tw_queue_close", "queue"), ("tw_lock_release_async", "request"),
               ("tw_hold_release_async", "request"), ("tw_reserve_cancel_async", "request")}

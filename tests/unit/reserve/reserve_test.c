@@ -185,7 +185,7 @@ RIG_TEST(wrong_input_changes_nothing) {
     }
     snprintf(wrong, sizeof wrong, "%s0", token);
     assert_status(tw_reserve_confirm(rig.engine, wrong), TW_ERR_UNKNOWN_TOKEN);
-    assert_status(tw_reserve_confirm(rig.engine, NULL), TW_ERR_UNKNOWN_TOKEN);
+    assert_status(tw_reserve_confirm(rig.engine, NULL), TW_ERR_OPTIONS);
     assert_status(tw_reserve_confirm(rig.engine, "twr-0123456789abcdef0123456789abcdef-00000000"),
                   TW_ERR_UNKNOWN_TOKEN);
     assert_i64_equal(rig_get(sale, "a"), 1);
