@@ -37,7 +37,8 @@ class Request:
         self.ms = draw.randrange(1000)
         self.client = draw.choice(["10.0.0.%d" % draw.randrange(1, 6), "203.0.113.7", "2001:db8::%x" % draw.randrange(1, 9)])
         self.port = draw.randrange(1024, 65536)
-        self.user = draw.choice(["-", "-", "-", "frank", "john smith", "a [x] b", "x [01/Jan/2001:00:00:00 +0000] y"])
+        self.user = draw.choice(["-", "-", "-", "frank", "john smith", "a [x] b", "x [01/Jan/2001:00:00:00 +0000] y",
+                                 "[", "a [b", "10.9.9.9 - x", "10.9.9.9"])
         self.method = draw.choice(["GET", "GET", "POST"])
         self.path = draw.choice(["/", "/a", "/a/b.png", "/caf%C3%A9", "/x]y"])
         self.query = draw.choice(["", "", "q=1", "t=[1]&u=%22"])
@@ -129,6 +130,13 @@ read("Apache: combinedio, with more fields behind", lambda r: r.combined() + " 5
      dict(FULL, **{"10": lambda r: "512", "12": lambda r: "**%d**" % r.ms}))
 read("Apache: times of ISO 8601", lambda r: '%s - %s [%s] "%s" %d %d' % (r.client, r.user, r.iso(3, "+00:00"), r.request(),
                                                                          r.status, r.bytes), WEB)
+read("nginx: $msec as the time", lambda r: '%s - %s [%d.%03d] "%s" %d %d' % (r.client, r.user, r.at, r.ms, r.request(), r.status,
+                                                                             r.bytes), WEB)
+read("Apache: times with microseconds", lambda r: '%s - %s [%s.%03d456%s] "%s" %d %d' % (
+    r.client, r.user, r.web()[:20], r.ms, r.web()[20:], r.request(), r.status, r.bytes), WEB)
+read("nginx: the name _ in front", lambda r: "_ " + r.combined(), dict(FULL, host=lambda r: "_"))
+read("Apache: an address of IPv6 with its port in front", lambda r: "[2001:db8::1]:443 " + r.combined(),
+     dict(FULL, host=lambda r: "[2001:db8::1]:443"))
 refused("Apache: error log", ["[Sun May 17 10:05:03.123456 2015] [core:error] [pid 7:tid 8] [client 10.0.0.1:4711] AH00124: "
                               "Request exceeded the limit", "[Sun May 17 10:05:04.000001 2015] [mpm:notice] [pid 7] AH1"], "time")
 refused("Apache: a proxy's list of addresses in front", ["203.0.113.7, 10.1.1.1 " + requests[0].common()] * 3,
@@ -160,9 +168,7 @@ refused("a path that is elsewhere", ['10.0.0.1 - - [17/May/2015:10:05:03 +0000] 
 refused("a request that is elsewhere", ['10.0.0.1 - - [17/May/2015:10:05:03 +0000] 0.005 "GET / HTTP/1.1" 200 12'], "")
 read("ingress-nginx", lambda r: r.combined() + " 512 0.004 [web-80] [] 10.2.0.1:8080 12 0.004 200 6c1e", FULL)
 read("ingress-nginx of old", lambda r: '%s - [%s] - %s [%s] "%s" %d %d "-" "%s" 512 0.004 [web-80] 10.2.0.1:80 12 0.004 200' % (
-    r.client, r.client, r.plain_user, r.web(), r.request(), r.status, r.bytes, r.agent), WEB)
-refused("ingress-nginx of old: users", ['10.0.0.1 - [10.0.0.1] - - [17/May/2015:10:05:03 +0000] "GET /"'], "bracket",
-        ["--key", "user"])
+    r.client, r.client, r.plain_user, r.web(), r.request(), r.status, r.bytes, r.agent), dict(WEB, user=lambda r: r.plain_user))
 read("lighttpd", lambda r: '%s %s %s [%s] "%s" %d %d "-" "%s"' % (r.client, r.host, r.plain_user, r.web(), r.request(), r.status,
                                                                   r.bytes, r.agent), dict(WEB, host=lambda r: r.host))
 read("Tomcat and Jetty: common", lambda r: "%s %s" % (r.client, r.common(r.plain_user)), WEB)

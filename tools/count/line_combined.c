@@ -6,13 +6,14 @@
  *     host             1            2 3          4                            5                 6   7      8   9
  *
  * A visitor chooses the user, and servers leave spaces and brackets in it, but no quote. So the time is the text in
- * brackets before the request, which is in quotes. All fields are counted from there. The user is all text up to the
- * time. The time may have the form of ISO 8601. A line that was cut after its time is valid, too.
+ * brackets before the request, which is in quotes. All fields are counted from there. Client and identity are bare
+ * words, and the user is all text up to the time: no user keeps a line from being counted. The time may also be one of
+ * ISO 8601 or Unix time. A line that was cut after its time is valid, too.
  *
- * The client is the first field if the identity, which hardly any server records, is "-". A host is in front of it if
- * the format has one, or if the third field is "-" and the second looks like a client. A prefix that syslog, a
- * container's runtime or kubectl writes is passed over. Any other line is refused, but only if a field before the time
- * is requested. */
+ * The client is the first field if that is an address, or if the identity, which hardly any server records, is "-". A
+ * host is in front of it if the format has one, or if the third field is "-" and the second looks like a client. A
+ * prefix that syslog, a container's runtime or kubectl writes is passed over. Any other line is refused, but only if a
+ * field before the time is requested. */
 #include "tools/count/line_form.h"
 #include "tools/count/line_prefix.h"
 
@@ -24,9 +25,9 @@ struct place {
     const char *open, *close, *request;
 };
 
-/* A time of the servers' own, or of ISO 8601, as nginx has it in $time_iso8601. */
+/* A time of the servers' own, or one of nginx's $time_iso8601 and $msec. */
 static bool combined_time_read(const struct line_rule *rule, const char *text, size_t size, int64_t *unix_ms) {
-    return line_time_web(text, size, unix_ms) || line_time_iso(text, size, rule->utc_offset_ms, unix_ms);
+    return line_time_web(text, size, unix_ms) || line_time_read(text, size, rule->utc_offset_ms, unix_ms);
 }
 
 /* Is the bracket that closes here the end of a time? */
@@ -84,16 +85,26 @@ struct lead {
     tw_key host, client, ident, user; /* data is NULL if there is none */
 };
 
-/* Up to LEAD_WORDS words before the time. */
-static const char *combined_words_read(const char *at, const char *end, struct line_word *words, size_t *count) {
-    for (*count = 0; *count < LEAD_WORDS; ++*count) {
+/* A bare word, [::1] or "..." without its marks. [::1]:80 is bare, and so is a bracket that is not closed. */
+static bool lead_word_read(const char *at, const char *end, struct line_word *word) {
+    bool is_quoted = *at == '"', is_closed = is_quoted && line_word_read(at, end, word) == NULL;
+    if (is_quoted) return is_closed;
+    const char *space = memchr(at, ' ', (size_t)(end - at));
+    word->next = space == NULL ? end : space;
+    bool in_brackets = *at == '[' && word->next - at > 2 && word->next[-1] == ']';
+    word->mark = in_brackets ? '[' : '\0';
+    word->text = tw_bytes(at + in_brackets, (size_t)(word->next - at) - (in_brackets ? 2 : 0));
+    return true;
+}
+
+/* Up to LEAD_WORDS words before the time. A quote that is not closed ends them: it can only be in a user. */
+static size_t lead_words_read(const char *at, const char *end, struct line_word *words) {
+    size_t count = 0;
+    for (; count < LEAD_WORDS; at = words[count++].next) {
         while (at < end && *at == ' ') at++;
-        if (at == end) return NULL;
-        const char *wrong = line_word_read(at, end, &words[*count]);
-        if (wrong != NULL) return wrong;
-        at = words[*count].next;
+        if (at == end || !lead_word_read(at, end, &words[count])) break;
     }
-    return NULL;
+    return count;
 }
 
 static bool is_dash(tw_key text) {
@@ -104,22 +115,37 @@ static bool has_point_or_colon(tw_key text) {
     return memchr(text.data, '.', text.size) != NULL || memchr(text.data, ':', text.size) != NULL;
 }
 
-/* "name:443", or an address of four numbers with a port. */
+/* "name:443", an address of four numbers with a port, or [2001:db8::1]:443. */
 static bool ends_in_port(tw_key text) {
-    return memchr(text.data, ':', text.size) == memrchr(text.data, ':', text.size) &&
-           line_without_port(text).size != text.size;
+    bool has_one = memchr(text.data, ':', text.size) == memrchr(text.data, ':', text.size);
+    return (has_one || memmem(text.data, text.size, "]:", 2) != NULL) && line_without_port(text).size != text.size;
 }
 
 static const char *const no_client = "no client, identity and user before the time, as 10.0.0.1 - - [";
 
-/* From the word that begins at `word` to the time. */
-static tw_key user_from(const struct line_word *word, const char *end) {
-    const char *begin = (const char *)word->text.data - (word->mark != '\0');
-    if (word->next == end) return word->text;
-    return tw_bytes(begin, (size_t)(end - begin));
+/* [10.0.0.1] - frank: ingress-nginx of old has the addresses once more in front of the user. */
+static const char *addresses_pass(const struct line_word *word, const char *end) {
+    bool has_more = word->mark == '[' && line_is_address(word->text) && end - word->next > 3;
+    return has_more && memcmp(word->next, " - ", 3) == 0 ? word->next + 3 : NULL;
 }
 
-/* The words are a client, its identity and its user; or in front of these a host. */
+/* All from the identity to the time, whatever the visitor has chosen: spaces, brackets, nothing but spaces. */
+static tw_key user_from(const struct line_word *ident, const char *end) {
+    struct line_word word;
+    const char *begin = ident->next, *close = end;
+    while (begin < end && *begin == ' ') begin++;
+    while (close > begin && close[-1] == ' ') close--;
+    if (begin == close) /* without the spaces that separate fields */
+        return end - ident->next < 3 ? (tw_key){.data = NULL}
+                                     : tw_bytes(ident->next + 1, (size_t)(end - ident->next - 2));
+    if (!lead_word_read(begin, close, &word)) return tw_bytes(begin, (size_t)(close - begin));
+    if (word.mark == '"' && word.next == close && word.text.size > 0) return word.text;
+    const char *behind = addresses_pass(&word, close);
+    if (behind != NULL) begin = behind;
+    return tw_bytes(begin, (size_t)(close - begin));
+}
+
+/* The words are a client, its identity and its user; or in front of these a host. `end` is the time's bracket. */
 static const char *lead_take(struct lead *lead, const struct line_word *words, size_t count, bool is_led,
                              const char *end) {
     const struct line_word *client = words + is_led;
@@ -127,49 +153,58 @@ static const char *lead_take(struct lead *lead, const struct line_word *words, s
     if (is_led) lead->host = words->text;
     lead->client = client->text;
     lead->ident = client[1].text;
-    if (count > (size_t)is_led + 2) lead->user = user_from(&client[2], end);
+    lead->user = user_from(&client[1], end);
     if (!line_is_host(client->text)) return "what should be the client is no host";
     return NULL;
 }
 
-/* Returns whether there is a host in front, if the format does not state it. */
+/* A virtual host, also one that is a name of nginx's alone, as _ or *.example. */
+static bool is_served(const struct line_word *word) {
+    bool is_bare = word->mark == '\0' || (word->mark == '[' && line_is_address(word->text));
+    return is_bare && !is_dash(word->text) && memchr(word->text.data, ',', word->text.size) == NULL;
+}
+
+/* The third word is an identity with something behind it, if only a user of spaces. */
+static bool has_third_ident(const struct line_word *words, size_t count, const char *end) {
+    return count > 3 || (count == 3 && end - words[2].next > 2);
+}
+
+/* Returns whether there is a host in front, if the format does not state it. An address that begins the line is the
+ * client, whatever user follows: that is the visitor's choice. */
 static const char *lead_guess(struct lead *lead, const struct line_word *words, size_t count, const char *end) {
     if (count < 2) return no_client;
     tw_key first = words[0].text, second = words[1].text;
+    bool is_client = line_is_address(first) && !ends_in_port(first);
     if (first.size > 0 && ((const char *)first.data)[first.size - 1] == ',')
         return "a list of addresses is where the client should be";
     if (is_dash(second)) {
-        if (count > 2 && words[2].mark == '\0' && line_is_address(words[2].text))
+        if (!line_is_address(first) && count > 2 && words[2].mark == '\0' && line_is_address(words[2].text))
             return "an address is where the user should be";
         return lead_take(lead, words, count, false, end);
     }
     if (count < 3) return no_client;
     bool looks_led = has_point_or_colon(second) || ends_in_port(first);
-    if (looks_led && count > 3 && is_dash(words[2].text)) {
-        if (line_is_address(first) && !ends_in_port(first))
-            return "two addresses begin the line, and either may be the client (--format vhost_combined: the second)";
-        return words[0].mark == '\0' && line_is_host(first) ? lead_take(lead, words, count, true, end)
-                                                            : "what should be the host is none";
-    }
-    bool is_lighttpd = count == 3 && line_is_address(first) && line_is_host(second) && !line_is_address(second);
+    bool is_lighttpd = is_client && line_is_host(second) && !line_is_address(second);
     if (looks_led && is_lighttpd) { /* which has the host where others have the identity */
         lead->host = second;
-        lead->client = first;
-        lead->user = words[2].text;
-        return NULL;
+        return lead_take(lead, words, count, false, end);
     }
-    if (looks_led || !has_point_or_colon(first) || line_is_address(words[2].text)) return no_client;
+    if (looks_led && has_third_ident(words, count, end) && is_dash(words[2].text)) {
+        if (is_client)
+            return "two addresses begin the line, and either may be the client (--format vhost_combined: the second)";
+        return is_served(&words[0]) ? lead_take(lead, words, count, true, end) : "what should be the host is none";
+    }
+    if (looks_led || !has_point_or_colon(first)) return no_client;
+    if (!line_is_address(first) && line_is_address(words[2].text)) return no_client;
     return lead_take(lead, words, count, false, end); /* an identity */
 }
 
 static const char *lead_read(const struct line_rule *rule, const char *text, const char *end, struct lead *lead) {
     struct line_word words[LEAD_WORDS];
-    size_t count;
-    bool is_led = rule->format == LINE_VHOST_COMBINED;
-    const char *wrong = combined_words_read(text, end, words, &count);
-    if (wrong != NULL) return wrong;
-    if (!is_led) return lead_guess(lead, words, count, end);
-    if (count < 4 || is_dash(words[1].text)) return "the line does not begin with a virtual host";
+    size_t count = lead_words_read(text, end, words);
+    if (rule->format != LINE_VHOST_COMBINED) return lead_guess(lead, words, count, end);
+    if (!has_third_ident(words, count, end) || is_dash(words[1].text))
+        return "the line does not begin with a virtual host";
     return lead_take(lead, words, count, true, end);
 }
 
@@ -190,8 +225,9 @@ static bool lead_is_plain(const char *text, const char *end, struct lead *lead) 
 
 /* `end` is the place where the time's bracket opens. */
 static const char *lead_find(const struct line_rule *rule, const char *text, const char *end, struct lead *lead) {
-    while (end > text && end[-1] == ' ') end--;
-    if (rule->format == LINE_COMBINED && lead_is_plain(text, end, lead)) return NULL;
+    const char *close = end;
+    while (close > text && close[-1] == ' ') close--;
+    if (rule->format == LINE_COMBINED && lead_is_plain(text, close, lead)) return NULL;
     text += line_prefix(text, (size_t)(end - text), true);
     return lead_read(rule, text, end, lead);
 }
@@ -220,8 +256,6 @@ static const char *lead_fields_take(const struct line_rule *rule, const char *te
         field_at[i] = lead_field(&lead, field);
         if (field_at[i].data == NULL)
             return field == LINE_FIELD_HOST ? "the line does not begin with a virtual host" : no_client;
-        if (rule->places[i] == 3 && field_at[i].size > 0 && *(const char *)field_at[i].data == '[')
-            return "a bracket is where the user should be";
     }
     return NULL;
 }

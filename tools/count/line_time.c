@@ -1,6 +1,6 @@
 /* line_time.c -- times as logs write them:
  *
- *     17/May/2015:10:05:03 +0000             web servers, also with .123 behind the seconds
+ *     17/May/2015:10:05:03 +0000             web servers, also with .123 or .123456 behind the seconds
  *     2015-05-17T10:05:03.123456+02:00       ISO 8601 and RFC 3339; a space in place of T, a comma in place of the
  *     2015-05-17 10:05                       point, no seconds; Z, +02, +0200 or no offset (then the caller's)
  *     1431857103.123, 1431857103123 ...      Unix seconds; also milli-, micro- and nanoseconds, by their size
@@ -41,6 +41,18 @@ bool line_date_is_valid(unsigned year, unsigned month, unsigned day) {
     return day <= days[month - 1] + (unsigned)(month == 2 && leap);
 }
 
+/* ---- parts of seconds ---- */
+
+/* .123456 or ,123 with any number of digits, of which the first three count. */
+static const char *fraction_read(const char *at, const char *end, int *ms) {
+    int scale = 100;
+    *ms = 0;
+    if (at == end || (*at != '.' && *at != ',')) return at;
+    const char *first = ++at;
+    for (; at < end && *at >= '0' && *at <= '9'; at++, scale /= 10) *ms += (*at - '0') * scale;
+    return at == first ? NULL : at;
+}
+
 /* ---- web servers ---- */
 
 static unsigned month_read(const char *name) {
@@ -75,12 +87,12 @@ static bool web_clock_read(const char *text, int64_t *unix_s) {
 
 bool line_time_web(const char *text, size_t size, int64_t *unix_ms) {
     int64_t unix_s, offset_s;
-    const char *offset = text + size - WEB_OFFSET_SIZE;
+    const char *end = text + size, *offset = text + WEB_CLOCK_SIZE;
     int ms = 0;
-    if (size != WEB_SIZE && size != WEB_SIZE + MS_SIZE) return false;
-    if (size != WEB_SIZE && (text[WEB_CLOCK_SIZE] != '.' || (ms = line_digits(text + WEB_CLOCK_SIZE + 1, 3)) < 0))
+    if (size < WEB_SIZE || !web_clock_read(text, &unix_s)) return false;
+    if (size > WEB_SIZE) offset = fraction_read(offset, end, &ms);
+    if (offset == NULL || end - offset != WEB_OFFSET_SIZE || *offset != ' ' || !web_offset_read(offset + 1, &offset_s))
         return false;
-    if (*offset != ' ' || !web_clock_read(text, &unix_s) || !web_offset_read(offset + 1, &offset_s)) return false;
     *unix_ms = (unix_s - offset_s) * 1000 + ms;
     return true;
 }
@@ -118,16 +130,6 @@ static bool iso_offset_read(const char *at, const char *end, int64_t *offset_ms)
     if (at < end) at += 2;
     *offset_ms = (int64_t)(hours * 60 + minutes) * (sign == '-' ? -60000 : 60000);
     return at == end;
-}
-
-/* .123456 or ,123 with any number of digits, of which the first three count. */
-static const char *fraction_read(const char *at, const char *end, int *ms) {
-    int scale = 100;
-    *ms = 0;
-    if (at == end || (*at != '.' && *at != ',')) return at;
-    const char *first = ++at;
-    for (; at < end && *at >= '0' && *at <= '9'; at++, scale /= 10) *ms += (*at - '0') * scale;
-    return at == first ? NULL : at;
 }
 
 /* Reads 10:05, 10:05:03 or 10:05:03.123. Returns where it ends, or NULL. */

@@ -48,9 +48,29 @@ static void refuses(const struct line_rule *rule, struct line_head *head, const 
 /* Goal: a visitor who sends any user changes no other field.
  * Method: users with spaces, brackets, a time, escaped quotes; every field is asked for. */
 TEST(a_user_moves_no_other_field) {
-    static const char *const users[] = {
-        "-",    "frank", "john smith", "a [x] b", "x [01/Jan/2001:00:00:00 +0000] y", "x \\\"GET / HTTP/1.1\\\" 200",
-        "j  s", "-- -"};
+    static const char *const users[] = {"-",
+                                        "frank",
+                                        "john smith",
+                                        "a [x] b",
+                                        "x [01/Jan/2001:00:00:00 +0000] y",
+                                        "x \\\"GET / HTTP/1.1\\\" 200",
+                                        "j  s",
+                                        "-- -",
+                                        "[",
+                                        "a [b",
+                                        "10.9.9.9 - x",
+                                        "10.9.9.9",
+                                        "] [",
+                                        "[x",
+                                        "[x] y",
+                                        " ",
+                                        "a.example - b",
+                                        "\\\"",
+                                        ",",
+                                        "- -",
+                                        "\"\"",
+                                        "{",
+                                        "1 [01/Jan/2001:00:00:00 +0000]"};
     static const char *const cases[][2] = {
         {"client", "10.0.0.1"}, {"1", "10.0.0.1"}, {"ident", "-"}, {"path", "/a"},
         {"status", "200"},      {"6", "200"},      {"agent", "x"}, {"4", "17/May/2015:10:05:03 +0000"}};
@@ -67,6 +87,22 @@ TEST(a_user_moves_no_other_field) {
             }
         }
     }
+}
+
+/* Goal: a host that only servers have, and an address with its port, keep no line from being counted. */
+TEST(a_host_may_have_any_name_that_servers_give_it) {
+    static const char *const hosts[] = {"_", "*.example", "[2001:db8::1]:443", "~^(www\\.)?x$", ".example"};
+    struct line_rule client = rule_of(LINE_COMBINED, "client"), host = rule_of(LINE_COMBINED, "host");
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+        char text[300];
+        snprintf(text, sizeof text, "%s 10.0.0.7 - [ " WHEN, hosts[i]);
+        gives(&client, NULL, text, "10.0.0.7");
+        gives(&host, NULL, text, hosts[i]);
+    }
+    gives(&client, NULL, "[2001:db8::1]:443 - - " WHEN, "[2001:db8::1]:443");
+    gives(&client, NULL, "10.0.0.1 a.example a [b " WHEN, "10.0.0.1"); /* lighttpd */
+    gives(&client, NULL, "10.0.0.1 a.example - x " WHEN, "10.0.0.1");
+    gives(&host, NULL, "10.0.0.1 a.example - x " WHEN, "a.example");
 }
 
 /* Goal: what is no client is not counted as one; what comes with the time is right all the same. */
