@@ -75,7 +75,7 @@ static const char help[] =
     "Usage: tallywheel plan --keys N [--key-bytes N] [--windows N] [--open N] [--redis]\n"
     "Prints how much memory a family of counters needs at most. docs/MEMORY.md has the formula.\n"
     "\n"
-    "  --keys N       keys in one window\n"
+    "  --keys N       keys in one window; a number may end in K, M or G (1000, 1000000, ...)\n"
     "  --key-bytes N  bytes of a key, 1 to 1024 (default 32); of keys that differ in length the longest class counts\n"
     "  --windows N    closed windows that stay readable: history_ms / window (default 1; 0: none)\n"
     "  --open N       windows that take counts at once: 1 and lateness_ms / window (default 1)\n"

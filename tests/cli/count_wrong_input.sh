@@ -6,7 +6,7 @@
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
-plan 62
+plan 61
 line='10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "agent"'
 printf '%s\n' "$line" >"$work/log"
 printf '2015-05-17T10:00:00Z\t10.0.0.1\t1\n' >"$work/one"
@@ -19,7 +19,6 @@ refused() { # SENTENCE TEXT ARGS...: a usage error that says TEXT
 }
 refused 'no command' 'name a command'
 refused 'an unknown command' "unknown command 'cuont'; did you mean count?" cuont
-refused 'no file' 'name a FILE' count
 refused 'a misspelt option' 'unknown option --windwo; did you mean --window?' count --windwo 1h "$work/log"
 refused 'an unknown option' 'unknown option --frobnicate' count --frobnicate "$work/log"
 refused 'an option without its value' '--key needs a value' count --key

@@ -21,9 +21,19 @@ static const char *digits_read(const char *text, uint64_t *number) {
 }
 
 bool text_number(const char *text, uint64_t low, uint64_t high, uint64_t *number) {
-    uint64_t value;
+    uint64_t value, scale = 1;
     const char *end = digits_read(text, &value);
-    if (end == NULL || *end != '\0' || value < low || value > high) return false;
+    if (end == NULL) return false;
+    switch (*end) {
+    case 'K': scale = 1000; break;
+    case 'M': scale = 1000000; break;
+    case 'G': scale = 1000000000; break;
+    default: break;
+    }
+    if (scale > 1) end++;
+    if (*end != '\0' || value > UINT64_MAX / scale) return false;
+    value *= scale;
+    if (value < low || value > high) return false;
     *number = value;
     return true;
 }

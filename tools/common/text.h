@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Decimal digits only, within [low, high]. */
+/* 4096, 64K, 2M, 1G: digits, then perhaps a letter that multiplies by 1000, 1000^2 or 1000^3. Within [low, high]. */
 bool text_number(const char *text, uint64_t low, uint64_t high, uint64_t *number);
 /* 4096, 64K, 512M, 2G, 1T. The letters are multiples of 1024. */
 bool text_size(const char *text, uint64_t *bytes);

@@ -16,6 +16,7 @@
 #include "tools/count/batch.h"
 #include "tools/count/count_engine.h"
 #include "tools/count/feed.h"
+#include "tools/count/fields.h"
 #include "tools/count/follow.h"
 #include "tools/count/resume.h"
 #include "tools/common/stop.h"
@@ -94,7 +95,7 @@ static bool flush_output(struct sink *sink) {
 
 /* Reports lines that were read and are not in the output. Returns true if no line is missing (skipped lines do not
  * count). */
-static bool report(const struct result *result) {
+static bool report(const struct plan *plan, const struct result *result) {
     const struct outcome *total = &result->total;
     if (total->skipped > 0) {
         tool_complain("%" PRIu64 " line%s skipped, first: %s:%" PRIu64 ": %s", total->skipped,
@@ -108,6 +109,11 @@ static bool report(const struct result *result) {
     }
     bool has_none = total->skipped > 0 && total->skipped == total->lines - total->heads;
     if (has_none) tool_complain("no line could be read; is it another --format?");
+    if (has_none && plan->rule.is_json_alone) {
+        char names[240];
+        fields_names(LINE_COMBINED, names, sizeof names);
+        tool_complain("in access logs the names of fields are: %s", names);
+    }
     return !result->trouble && total->unserved == 0 && !has_none;
 }
 
@@ -176,7 +182,7 @@ static void files_count(const struct plan *plan, tw_engine *engine, tw_family *f
 static bool count_finish(const struct plan *plan, tw_engine *engine, tw_family *family, const struct result *result,
                          struct sink *sink) {
     bool good = flush_output(sink);
-    good = report(result) && good;
+    good = report(plan, result) && good;
     if (plan->svg != NULL && !stop_interrupted()) good = svg_write(plan, family, &result->windows) && good;
     if (plan->resume) return good;
     if (plan->batch != NULL) return batch_send(plan, family, result) && good;

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "tools/common/text.h"
 #include "tools/common/tool.h"
 
 #define FIELD_NUMBER_MAX 1000
@@ -52,8 +53,7 @@ static bool has_own_names(enum line_format format) {
     return format == LINE_JSON || format == LINE_W3C || format == LINE_CLOUDFRONT;
 }
 
-/* "host, client, ..." */
-static void names_list(enum line_format format, char *list, size_t size) {
+void fields_names(enum line_format format, char *list, size_t size) {
     size_t used = 0;
     list[0] = '\0';
     for (const struct field_name *at = names_of(format); at->name != NULL && used < size; at++)
@@ -92,13 +92,22 @@ struct list {
     size_t count;
 };
 
+/* A name of JSON's, where no format was named. It is no number, and so no mistake for one. */
+static bool is_open_name(const struct fields_asked *asked, const char *text, size_t size, uint16_t *number) {
+    *number = LINE_FIELD_NAMES_END;
+    return asked->is_open && size > 0 && !(*text >= '0' && *text <= '9');
+}
+
 /* Reads N|NAME[,...]. Returns false if an item is no field, or if there are too many. */
-static bool list_read(enum line_format format, const char *text, struct list *list) {
+static bool list_read(const struct fields_asked *asked, const char *text, struct list *list) {
+    enum line_format format = asked->format;
     for (list->count = 0; list->count < LINE_FIELDS_MAX;) {
         size_t size = strcspn(text, ",");
         if (size == 0) return false;
         list->names[list->count] = (struct line_name){text, size};
-        if (!has_own_names(format) && !number_read(format, text, size, &list->numbers[list->count])) return false;
+        if (!has_own_names(format) && !number_read(format, text, size, &list->numbers[list->count]) &&
+            !is_open_name(asked, text, size, &list->numbers[list->count]))
+            return false;
         list->count++;
         if (text[size] == '\0') return true;
         text += size + 1;
@@ -106,10 +115,11 @@ static bool list_read(enum line_format format, const char *text, struct list *li
     return false;
 }
 
-static bool list_take(const char *option, enum line_format format, const char *text, struct list *list) {
+static bool list_take(const char *option, const struct fields_asked *asked, const char *text, struct list *list) {
     char names[240];
-    if (text == NULL || list_read(format, text, list)) return true;
-    names_list(format, names, sizeof names);
+    enum line_format format = asked->format;
+    if (text == NULL || list_read(asked, text, list)) return true;
+    fields_names(format, names, sizeof names);
     if (has_own_names(format)) {
         tool_complain("--%s '%s': " NAME_TAKES, option, text);
     } else {
@@ -150,7 +160,7 @@ static bool condition_split(const char *text, size_t *name_size, struct line_con
     return false;
 }
 
-static bool condition_take(struct line_rule *rule, const char *text) {
+static bool condition_take(struct line_rule *rule, const struct fields_asked *asked, const char *text) {
     struct line_condition condition = {0};
     char names[240];
     size_t size;
@@ -162,13 +172,19 @@ static bool condition_take(struct line_rule *rule, const char *text) {
         return false;
     }
     if (!has_own_names(rule->format) &&
-        (!number_read(rule->format, text, size, &number) || (rule->format == LINE_TSV && number > 3))) {
-        names_list(rule->format, names, sizeof names);
+        ((!number_read(rule->format, text, size, &number) && !is_open_name(asked, text, size, &number)) ||
+         (rule->format == LINE_TSV && number > 3))) {
+        fields_names(rule->format, names, sizeof names);
         tool_complain("--where '%s': there is no field %.*s; a number is wanted, or one of: %s", text, (int)size, text,
                       names);
         return false;
     }
+    uint64_t whole;
     condition.has_number = line_number_read(condition.value.data, condition.value.size, &condition.number);
+    if (!condition.has_number && text_number(condition.value.data, 0, UINT64_MAX, &whole)) { /* 64K */
+        condition.has_number = true;
+        condition.number = (double)whole;
+    }
     bool is_order = condition.relation >= LINE_LESS && condition.relation <= LINE_AT_LEAST;
     if (is_order && !condition.has_number) {
         tool_complain("--where '%s': <, <=, > and >= compare numbers, and '%s' is none", text,
@@ -188,7 +204,7 @@ static bool is_sound(const struct fields_asked *asked, const struct list *elemen
         tool_complain("--distinct: in tsv the third field is the one: --distinct 3");
     } else if (asked->format == LINE_JSON && asked->key == NULL) {
         tool_complain("--format json: --key is wanted, a member's name, as --key status or --key request.uri");
-    } else if (asked->format != LINE_JSON && asked->time != NULL) {
+    } else if (asked->format != LINE_JSON && !asked->is_open && asked->time != NULL) {
         tool_complain("--time goes with --format json; the other formats have their time in one place");
     } else {
         return true;
@@ -198,17 +214,21 @@ static bool is_sound(const struct fields_asked *asked, const struct list *elemen
 
 bool fields_set(struct line_rule *rule, const struct fields_asked *asked) {
     struct list key = {.count = 0}, element = {.count = 0};
-    if (!list_take("key", asked->format, asked->format == LINE_TSV ? NULL : asked->key, &key) ||
-        !list_take("distinct", asked->format, asked->element, &element) || !is_sound(asked, &element))
+    if (!list_take("key", asked, asked->format == LINE_TSV ? NULL : asked->key, &key) ||
+        !list_take("distinct", asked, asked->element, &element) || !is_sound(asked, &element))
         return false;
     line_rule_set(rule, asked->format, key.numbers, key.count);
     line_rule_set_element(rule, element.numbers, element.count);
-    if (has_own_names(asked->format)) {
+    rule->finds_json = asked->is_open;
+    if (has_own_names(asked->format) || asked->is_open) {
         memcpy(rule->names, key.names, key.count * sizeof *key.names);
-        memcpy(rule->names + key.count, element.names, element.count * sizeof *element.names);
+        memcpy(rule->names + rule->field_count, element.names, element.count * sizeof *element.names);
         if (asked->time != NULL) rule->time_name = (struct line_name){asked->time, strlen(asked->time)};
     }
     for (size_t i = 0; i < asked->where_count; i++)
-        if (!condition_take(rule, asked->where[i])) return false;
+        if (!condition_take(rule, asked, asked->where[i])) return false;
+    rule->is_json_alone = asked->is_open && asked->time != NULL;
+    for (size_t i = 0; asked->is_open && i < line_field_count(rule); i++)
+        if (rule->fields[i] == LINE_FIELD_NAMES_END) rule->is_json_alone = true;
     return true;
 }

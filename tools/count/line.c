@@ -23,8 +23,12 @@ static const char *combined_parse(const struct line_rule *rule, struct line_head
     if (has_head && *text == '#') return line_w3c(rule, head, text, size, line, joined);
     if (has_hole(text, size)) return "NULs are in the line, as a hole in a file leaves them";
     if (has_head) return line_w3c(rule, head, text, size, line, joined);
-    if (*text == '{') return line_docker(rule, text, size, line, joined);
-    return line_combined(rule, text, size, line, joined);
+    if (*text == '{') return line_object(rule, text, size, line, joined);
+    if (rule->is_json_alone && !line_json_begins(text, size)) return line_no_json;
+    if (rule->is_json_alone) return line_json(rule, text, size, line, joined);
+    const char *wrong = line_combined(rule, text, size, line, joined);
+    if (wrong == NULL || wrong == line_left_out || !rule->finds_json || !line_json_begins(text, size)) return wrong;
+    return line_object(rule, text, size, line, joined);
 }
 
 static const char *parse(const struct line_rule *rule, struct line_head *head, const char *text, size_t size,

@@ -1,13 +1,13 @@
-/* line_docker.c -- an access log's line as Docker keeps it in its own files (the json-file driver):
+/* line_docker.c -- a JSON object among access logs: a line as Docker keeps it in its own files (the json-file driver), or
+ * one of JSON itself, which is read by its members' names if no format was named:
  *
  *     {"log":"10.0.0.1 - - [17/May/2015:10:05:03 +0000] \"GET /a HTTP/1.1\" 200 12\n","stream":"stdout","time":"..."}
+ *     {"time_iso8601":"2015-05-17T10:05:03+00:00","remote_addr":"10.0.0.1"}
  *
- * Always true: the key and the element of the line are copied to a place where they last. */
+ * Always true: the key and the element of a line in an object are copied to a place where they last. */
 #include "tools/count/line_form.h"
 
 #define INNER_MAX 32768 /* Docker cuts a line at 16 KiB */
-
-static const char begins[] = "{\"log\":\"", goes_on[] = ",\"stream\":\"";
 
 /* A text within `inner` goes into `room`. */
 static void docker_make_last(const char *inner, size_t inner_size, tw_key *text, char *room) {
@@ -17,23 +17,31 @@ static void docker_make_last(const char *inner, size_t inner_size, tw_key *text,
     text->data = room;
 }
 
-const char *line_docker(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined) {
-    static const char *const other = "a JSON object (--format json --key NAME)";
+static const char *json_read(const struct line_rule *rule, const char *text, size_t size, struct line *line,
+                             char *joined) {
+    if (!rule->finds_json) return "a JSON object (--format json --key NAME)";
+    if (rule->names[0].size == 0) return "a JSON object: --key NAME says which member is the key";
+    return line_json(rule, text, size, line, joined);
+}
+
+static const char *inner_read(const struct line_rule *rule, const char *text, size_t size, struct line *line,
+                              char *joined) {
+    if (line_json_begins(text, size)) return json_read(rule, text, size, line, joined);
+    return rule->is_json_alone ? line_no_json : line_combined(rule, text, size, line, joined);
+}
+
+const char *line_object(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined) {
     char inner[INNER_MAX];
-    const char *end = text + size, *log = text + sizeof begins - 1;
-    if (size < sizeof begins || memcmp(text, begins, sizeof begins - 1) != 0) return other;
-    const char *close = line_quote_end(log, end);
-    if (close == NULL || (size_t)(end - close) < sizeof goes_on || memcmp(close + 1, goes_on, sizeof goes_on - 1) != 0)
-        return other;
-    if (close - log > INNER_MAX) return "longer than 32 KiB";
-    size_t inner_size = line_json_text(log, (size_t)(close - log), inner);
+    tw_key log;
+    if (!line_json_docker(text, size, &log)) return json_read(rule, text, size, line, joined);
+    if (log.size > INNER_MAX) return "longer than 32 KiB";
+    size_t inner_size = line_json_text(log.data, log.size, inner);
     if (inner_size == SIZE_MAX) return "a text has an escape that JSON does not know";
     if (inner_size == 0 || inner[inner_size - 1] != '\n') return "Docker has cut the line: this is a piece of it";
     inner_size--;
     if (inner_size > 0 && inner[inner_size - 1] == '\r') inner_size--;
     if (inner_size == 0) return "empty line";
-    if (*inner == '{') return "a JSON object in a JSON object";
-    const char *wrong = line_combined(rule, inner, inner_size, line, joined);
+    const char *wrong = inner_read(rule, inner, inner_size, line, joined);
     if (wrong != NULL) return wrong;
     docker_make_last(inner, sizeof inner, &line->key, joined);
     if (rule->element_count == 0) return NULL;

@@ -20,6 +20,10 @@ const char *line_word_read(const char *at, const char *end, struct line_word *wo
 /* Returns the quote that ends the text; `at` is behind the one that begins it. Returns NULL if it has none. */
 const char *line_quote_end(const char *at, const char *end);
 
+/* Finds the text of `log` in an object of Docker's: {"log":"...","stream":"stdout","time":"..."}, in any order. */
+bool line_json_docker(const char *text, size_t size, tw_key *log);
+/* Returns whether an object begins here, perhaps behind a prefix. */
+bool line_json_begins(const char *text, size_t size);
 /* Writes the text of JSON at `at` without its escapes, which is never longer. Returns its size; SIZE_MAX means that an
  * escape is wrong. */
 size_t line_json_text(const char *at, size_t text_size, char *to);
@@ -44,8 +48,8 @@ uint16_t line_field_meant(const struct line_rule *rule, uint16_t field);
 /* Returns the error of a field that was requested by its name; NULL if there is none. */
 const char *line_named_check(uint16_t field, const struct line_word *word);
 
-/* A combined line within one of Docker's log files. */
-const char *line_docker(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined);
+/* A combined line, or one of JSON, within one of Docker's log files; or a JSON object, if the rule finds these. */
+const char *line_object(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined);
 
 /* LINE_COMBINED means that the line has no other known format. */
 enum line_format line_form_of(const char *text, size_t size);

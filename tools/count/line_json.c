@@ -415,19 +415,48 @@ static void json_make_last(const struct scan *scan, tw_key *text, char *room) {
     text->data = room;
 }
 
+static void scan_begin(struct scan *scan, const struct line_rule *rule, const char *end) {
+    scan->rule = rule;
+    scan->end = end;
+    scan->missing = line_field_count(rule);
+    for (size_t i = 0; i < scan->missing; i++) scan->found[i].kind = 0;
+    scan->has_time = scan->has_bad_time = false;
+    scan->date_size = scan->clock_size = 0;
+    scan->scratch_used = 0;
+}
+
+/* Where the object begins, perhaps behind a prefix; the end if it does not. */
+static const char *object_find(const char *text, const char *end) {
+    const char *at = spaces_pass(text, end);
+    if (at < end && *at != '{') at = spaces_pass(at + line_prefix(at, (size_t)(end - at), true), end);
+    return at < end && *at == '{' ? at : end;
+}
+
+bool line_json_begins(const char *text, size_t size) {
+    return object_find(text, text + size) < text + size;
+}
+
+bool line_json_docker(const char *text, size_t size, tw_key *log) {
+    static const struct line_rule docker = {
+        .field_count = 2, .names = {{"log", 3}, {"stream", 6}}, .time_name = {"time", 4}};
+    struct scan scan;
+    const char *end = text + size, *at = object_find(text, end);
+    if (at == end || memmem(at, (size_t)(end - at), "\"stream\"", 8) == NULL) return false; /* most objects */
+    scan_begin(&scan, &docker, end);
+    at++;
+    (void)members_read(&scan, &at, 0, 0);
+    if (scan.found[0].kind != '"' || scan.found[1].kind != '"' || scan.found[1].size != 6) return false;
+    bool is_output = memcmp(scan.found[1].text, "stdout", 6) == 0 || memcmp(scan.found[1].text, "stderr", 6) == 0;
+    *log = tw_bytes(scan.found[0].text, scan.found[0].size);
+    return is_output;
+}
+
 const char *line_json(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined) {
     struct scan scan; /* most of it is scratch, so it is not cleared */
     tw_key field_at[LINE_FIELDS_ALL];
-    scan.rule = rule;
-    scan.end = text + size;
-    scan.missing = line_field_count(rule);
-    for (size_t i = 0; i < scan.missing; i++) scan.found[i].kind = 0;
-    scan.has_time = scan.has_bad_time = false;
-    scan.date_size = scan.clock_size = 0;
-    scan.scratch_used = 0;
-    const char *at = spaces_pass(text, scan.end);
-    if (at < scan.end && *at != '{') at = spaces_pass(at + line_prefix(at, (size_t)(scan.end - at), true), scan.end);
-    if (at == scan.end || *at++ != '{') return broken;
+    scan_begin(&scan, rule, text + size);
+    const char *at = object_find(text, scan.end);
+    if (at++ == scan.end) return broken;
     const char *wrong = members_read(&scan, &at, 0, 0);
     if (wrong != NULL) return wrong;
     if (!scan.has_time) wrong = time_join(&scan);

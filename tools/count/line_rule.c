@@ -1,6 +1,7 @@
 /* line_rule.c -- the fields that a rule names, and their use. See line_rule.h. */
 #include "tools/count/line_rule.h"
 
+const char line_no_json[] = "not a JSON object, and access logs have no field of a name that was given";
 const char line_time_uncounted[] = "its time is not in the years 1000 to 9998";
 
 /* Where a field that has a name lies in a combined line. */
@@ -18,6 +19,7 @@ static uint16_t combined_place(uint16_t field) {
                                                [LINE_FIELD_BYTES - LINE_FIELD_METHOD] = 7,
                                                [LINE_FIELD_REFERER - LINE_FIELD_METHOD] = 8,
                                                [LINE_FIELD_AGENT - LINE_FIELD_METHOD] = 9};
+    if (field >= LINE_FIELD_BACKEND) return 5; /* of other formats alone */
     return field < LINE_FIELD_METHOD ? field : places[field - LINE_FIELD_METHOD];
 }
 
@@ -37,7 +39,7 @@ void line_rule_set(struct line_rule *rule, enum line_format format, const uint16
     }
     rule->format = format;
     rule->field_count = rule->element_count = rule->where_count = rule->field_last = 0;
-    rule->has_lead = false;
+    rule->has_lead = rule->is_json_alone = false;
     for (; rule->field_count < count; rule->field_count++) add_field(rule, fields[rule->field_count]);
 }
 

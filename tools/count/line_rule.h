@@ -98,6 +98,8 @@ struct line_rule {
     uint16_t element_count;           /* of the element; 0 if the rule has no element */
     uint16_t where_count;
     uint16_t field_last; /* the greatest of their places; the fields after it are not read */
+    bool finds_json;     /* in combined lines: no format was named, so a JSON object is read by `names` */
+    bool is_json_alone;  /* then some name is of no access log; names[0].size is 0 if no key was named */
     bool has_lead;       /* in combined lines, some of them are before the time */
     bool has_span;       /* only moments in [since, until) count */
     int64_t since_ms, until_ms;
@@ -132,6 +134,8 @@ void line_rule_set_element(struct line_rule *rule, const uint16_t *fields, size_
 void line_rule_add_condition(struct line_rule *rule, uint16_t field, struct line_name name,
                              const struct line_condition *condition);
 
+/* Of a line that is no JSON, where the names are of JSON alone. */
+extern const char line_no_json[];
 /* What line_parse() returns, this very pointer, of a line that could be read and shall not count. */
 extern const char line_left_out[];
 

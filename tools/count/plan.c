@@ -22,12 +22,13 @@
 
 /* Two texts, because C promises no more than 4095 bytes for one. */
 static const char help_of_counting[] =
-    "Usage: tallywheel count [OPTION]... FILE...\n"
-    "Counts the lines of logs by key and window, each line by its own time. - is standard input. Files\n"
-    "that gzip or zstd has compressed are recognised by their first bytes and read as they are.\n"
+    "Usage: tallywheel count [OPTION]... [FILE]...\n"
+    "Counts the lines of logs by key and window, each line by its own time. - is standard input, and so is no\n"
+    "FILE if that is no terminal. Files that gzip or zstd has compressed are recognised by their first bytes.\n"
     "\n"
     "  --format FORMAT     combined (default): web servers' access logs, also after a virtual host, and the lines\n"
-    "                      of s3, alb, envoy, haproxy and w3c, which are recognised. One of these by its word:\n"
+    "                      of s3, alb, envoy, haproxy and w3c, which are recognised, as are JSON objects if no\n"
+    "                      FORMAT is named. One of these by its word:\n"
     "                      also by its own fields. vhost_combined: a virtual host begins every line; s3: Amazon S3;\n"
     "                      alb: its load balancers; cloudfront; w3c: IIS, the file names its columns (#Fields);\n"
     "                      json: one object a line (nginx with escape=json, journalctl -o json, ...);\n"
@@ -43,7 +44,7 @@ static const char help_of_counting[] =
     "  --distinct FIELD[,...]  count how many different values these fields have had with the key, in place of lines:\n"
     "                      an estimate, as a rule within 1 %, without the values themselves (tsv: 3, behind the key)\n"
     "  --where COND        count only lines with FIELD=TEXT, != (not equal), <, <=, >, >= (numbers), ~ (contains) or\n"
-    "                      !~, as 'status>=500'; up to 8 times, then all must hold\n"
+    "                      !~, as 'status>=500' or 'bytes>1M'; up to 8 times, then all must hold\n"
     "  --since TIME        count only lines from this time on: 2015-05-17, 2015-05-17T10:05+02:00, Unix seconds, or\n"
     "                      a span before now, as 2h\n"
     "  --until TIME        count only lines before this time\n"
@@ -75,6 +76,8 @@ static const char help_of_redis[] =
     "  --retention SPAN    how long keys live in Redis after their window's end, or from now if it ended\n"
     "                      long ago (default 7d)\n"
     "  --help\n"
+    "\n"
+    "Numbers may end in K, M or G: 1000, 1000000, ...\n"
     "\n"
     "Exit status: 0 done; 1 a file could not be read (or was cut short), no line could be read as the format, the\n"
     "output could not be written, there was no memory for some keys, or Redis did not take every count; 2 wrong\n"
@@ -149,6 +152,7 @@ static bool take_format(const struct option_rule *rule, void *into, const char *
     bool is_last = formats[index + 1] == NULL;
     draft->plan.rule.is_cri = is_cri || is_last;
     draft->fields.format = is_last ? LINE_COMBINED : (enum line_format)index;
+    draft->fields.is_open = is_last;
     return true;
 }
 
@@ -315,12 +319,18 @@ static uint64_t meaning_of(const struct draft *draft) {
 }
 
 int plan_read(int argc, char **argv, struct plan *plan) {
-    struct draft draft = {.fields.format = LINE_COMBINED};
+    static char input[] = "-";
+    static char *input_alone[] = {input};
+    struct draft draft = {.fields.format = LINE_COMBINED, .fields.is_open = true};
     defaults_set(&draft.plan);
     int status = options_read(argc, argv, rules, help_of_counting, help_of_redis, &draft);
     if (status >= 0) return status;
     draft.plan.files = argv + optind;
     draft.plan.file_count = (size_t)(argc - optind);
+    if (argc == optind && isatty(STDIN_FILENO) == 0) {
+        draft.plan.files = input_alone;
+        draft.plan.file_count = 1;
+    }
     if (!draft_is_sound(&draft) || !redis_flags_finish(&draft.plan.flags, &draft.plan.redis_url) ||
         !fields_set(&draft.plan.rule, &draft.fields) || !span_set(&draft.plan.rule, &draft))
         return EXIT_USAGE;

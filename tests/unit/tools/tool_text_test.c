@@ -22,6 +22,33 @@ TEST(sizes_are_multiples_of_1024) {
     assert_i64_equal(bytes, 7); /* a refused text leaves the result alone */
 }
 
+TEST(numbers_may_end_in_a_letter) {
+    static const struct {
+        const char *text;
+        uint64_t number; /* 0 means refused */
+    } cases[] = {{"1", 1},
+                 {"64K", 64000},
+                 {"2M", 2000000},
+                 {"18G", UINT64_C(18000000000)},
+                 {"18446744073709551615", UINT64_MAX},
+                 {"18446744073709551K", UINT64_C(18446744073709551000)},
+                 {"18446744073709552K", 0},
+                 {"99999999999G", 0},
+                 {"1k", 0},
+                 {"1T", 0},
+                 {"1KB", 0},
+                 {"K", 0},
+                 {"", 0},
+                 {"1 K", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint64_t number = 7;
+        assert_int_equal(text_number(cases[i].text, 1, UINT64_MAX, &number), cases[i].number != 0);
+        assert_true(number == (cases[i].number != 0 ? cases[i].number : 7));
+    }
+    uint64_t number;
+    assert_false(text_number("2K", 1, 1999, &number)); /* the bounds hold for the whole */
+}
+
 TEST(spans_have_a_unit_and_an_end) {
     int64_t ms = 7;
     assert_true(text_span("30s", &ms) && ms == 30000);
