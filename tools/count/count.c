@@ -111,7 +111,7 @@ static bool report(const struct plan *plan, const struct result *result) {
     if (has_none) tool_complain("no line could be read; is it another --format?");
     if (has_none && plan->rule.is_json_alone) {
         char names[240];
-        fields_names(LINE_COMBINED, names, sizeof names);
+        fields_names(&(struct fields_asked){.format = LINE_COMBINED}, names, sizeof names);
         tool_complain("in access logs the names of fields are: %s", names);
     }
     return !result->trouble && total->unserved == 0 && !has_none;

@@ -53,8 +53,13 @@ static bool has_own_names(enum line_format format) {
     return format == LINE_JSON || format == LINE_W3C || format == LINE_CLOUDFRONT;
 }
 
-void fields_names(enum line_format format, char *list, size_t size) {
+void fields_names(const struct fields_asked *asked, char *list, size_t size) {
+    enum line_format format = asked->format;
     size_t used = 0;
+    if (format == LINE_LAYOUT) {
+        layout_names(asked->layout, list, size);
+        return;
+    }
     list[0] = '\0';
     for (const struct field_name *at = names_of(format); at->name != NULL && used < size; at++)
         used += (size_t)snprintf(list + used, size - used, "%s%s", used == 0 ? "" : ", ", at->name);
@@ -71,8 +76,10 @@ static bool name_find(const struct field_name *names, const char *text, size_t s
     return false;
 }
 
-static bool number_read(enum line_format format, const char *text, size_t size, uint16_t *number) {
+static bool number_read(const struct fields_asked *asked, const char *text, size_t size, uint16_t *number) {
+    enum line_format format = asked->format;
     unsigned value = 0;
+    if (format == LINE_LAYOUT) return layout_find(asked->layout, text, size, number);
     if (name_find(names_of(format), text, size, number) || name_find(more_names_of(format), text, size, number))
         return true;
     for (size_t i = 0; i < size; i++) {
@@ -105,7 +112,7 @@ static bool list_read(const struct fields_asked *asked, const char *text, struct
         size_t size = strcspn(text, ",");
         if (size == 0) return false;
         list->names[list->count] = (struct line_name){text, size};
-        if (!has_own_names(format) && !number_read(format, text, size, &list->numbers[list->count]) &&
+        if (!has_own_names(format) && !number_read(asked, text, size, &list->numbers[list->count]) &&
             !is_open_name(asked, text, size, &list->numbers[list->count]))
             return false;
         list->count++;
@@ -116,10 +123,10 @@ static bool list_read(const struct fields_asked *asked, const char *text, struct
 }
 
 static bool list_take(const char *option, const struct fields_asked *asked, const char *text, struct list *list) {
-    char names[240];
+    char names[1000];
     enum line_format format = asked->format;
     if (text == NULL || list_read(asked, text, list)) return true;
-    fields_names(format, names, sizeof names);
+    fields_names(asked, names, sizeof names);
     if (has_own_names(format)) {
         tool_complain("--%s '%s': " NAME_TAKES, option, text);
     } else {
@@ -162,7 +169,7 @@ static bool condition_split(const char *text, size_t *name_size, struct line_con
 
 static bool condition_take(struct line_rule *rule, const struct fields_asked *asked, const char *text) {
     struct line_condition condition = {0};
-    char names[240];
+    char names[1000];
     size_t size;
     uint16_t number = 0;
     if (!condition_split(text, &size, &condition)) {
@@ -172,9 +179,9 @@ static bool condition_take(struct line_rule *rule, const struct fields_asked *as
         return false;
     }
     if (!has_own_names(rule->format) &&
-        ((!number_read(rule->format, text, size, &number) && !is_open_name(asked, text, size, &number)) ||
+        ((!number_read(asked, text, size, &number) && !is_open_name(asked, text, size, &number)) ||
          (rule->format == LINE_TSV && number > 3))) {
-        fields_names(rule->format, names, sizeof names);
+        fields_names(asked, names, sizeof names);
         tool_complain("--where '%s': there is no field %.*s; a number is wanted, or one of: %s", text, (int)size, text,
                       names);
         return false;
@@ -198,7 +205,9 @@ static bool condition_take(struct line_rule *rule, const struct fields_asked *as
 /* ---- all ---- */
 
 static bool is_sound(const struct fields_asked *asked, const struct list *element) {
-    if (asked->format == LINE_TSV && asked->key != NULL) {
+    if (asked->format == LINE_LAYOUT && asked->key == NULL && layout_place(asked->layout, LINE_FIELD_CLIENT) == 0) {
+        tool_complain("--log-format: no field in it is the client; --key NAME is wanted");
+    } else if (asked->format == LINE_TSV && asked->key != NULL) {
         tool_complain("--key goes with the other formats; in tsv the second field is the key");
     } else if (asked->format == LINE_TSV && element->count > 0 && (element->count > 1 || element->numbers[0] != 3)) {
         tool_complain("--distinct: in tsv the third field is the one: --distinct 3");
@@ -227,6 +236,9 @@ bool fields_set(struct line_rule *rule, const struct fields_asked *asked) {
     }
     for (size_t i = 0; i < asked->where_count; i++)
         if (!condition_take(rule, asked, asked->where[i])) return false;
+    rule->layout = asked->layout;
+    for (size_t i = 0; asked->format == LINE_LAYOUT && i < line_field_count(rule); i++)
+        rule->places[i] = layout_place(asked->layout, rule->fields[i]);
     rule->is_json_alone = asked->is_open && asked->time != NULL;
     for (size_t i = 0; asked->is_open && i < line_field_count(rule); i++)
         if (rule->fields[i] == LINE_FIELD_NAMES_END) rule->is_json_alone = true;

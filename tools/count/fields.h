@@ -3,11 +3,13 @@
 #ifndef TOOL_FIELDS_H
 #define TOOL_FIELDS_H
 
+#include "tools/count/layout.h"
 #include "tools/count/line.h"
 
 /* The user's request. NULL or 0 means that a part was not requested. */
 struct fields_asked {
     enum line_format format;
+    const struct line_layout *layout; /* of LINE_LAYOUT */
     bool is_open; /* no format was named: the line may also be a JSON object, with names of its own */
     const char *key, *element, *time;
     const char *where[LINE_WHERE_MAX];
@@ -16,8 +18,8 @@ struct fields_asked {
 
 /* Sets the format, fields and conditions of the rule. Returns false after a message on standard error. `asked`'s texts
  * outlive the rule. */
-/* The names that the format's fields have: "host, client, ...". */
-void fields_names(enum line_format format, char *list, size_t size);
+/* The names that the fields have: "host, client, ...". */
+void fields_names(const struct fields_asked *asked, char *list, size_t size);
 bool fields_set(struct line_rule *rule, const struct fields_asked *asked);
 
 #endif

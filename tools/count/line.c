@@ -37,6 +37,7 @@ static const char *parse(const struct line_rule *rule, struct line_head *head, c
     case LINE_COMBINED:
     case LINE_VHOST_COMBINED: return combined_parse(rule, head, text, size, line, joined);
     case LINE_DPKG: return line_dpkg(rule, text, size, line, joined);
+    case LINE_LAYOUT: return line_layout(rule, text, size, line, joined);
     case LINE_JSON: return line_json(rule, text, size, line, joined);
     case LINE_TSV: return line_tsv(rule, text, size, line);
     case LINE_W3C:

@@ -30,10 +30,13 @@ static const char *inner_read(const struct line_rule *rule, const char *text, si
     return rule->is_json_alone ? line_no_json : line_combined(rule, text, size, line, joined);
 }
 
-const char *line_object(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined) {
+const char line_not_docker[] = "no line of Docker's";
+
+const char *line_docker(line_reader *read, const struct line_rule *rule, const char *text, size_t size,
+                        struct line *line, char *joined) {
     char inner[INNER_MAX];
     tw_key log;
-    if (!line_json_docker(text, size, &log)) return json_read(rule, text, size, line, joined);
+    if (!line_json_docker(text, size, &log)) return line_not_docker;
     if (log.size > INNER_MAX) return "longer than 32 KiB";
     size_t inner_size = line_json_text(log.data, log.size, inner);
     if (inner_size == SIZE_MAX) return "a text has an escape that JSON does not know";
@@ -41,11 +44,16 @@ const char *line_object(const struct line_rule *rule, const char *text, size_t s
     inner_size--;
     if (inner_size > 0 && inner[inner_size - 1] == '\r') inner_size--;
     if (inner_size == 0) return "empty line";
-    const char *wrong = inner_read(rule, inner, inner_size, line, joined);
+    const char *wrong = read(rule, inner, inner_size, line, joined);
     if (wrong != NULL) return wrong;
     docker_make_last(inner, sizeof inner, &line->key, joined);
     if (rule->element_count == 0) return NULL;
     if (line->element.size > LINE_ELEMENT_MAX) return "the fields of --distinct are longer than 8192 bytes";
     docker_make_last(inner, sizeof inner, &line->element, joined + TW_KEY_SIZE_MAX);
     return NULL;
+}
+
+const char *line_object(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined) {
+    const char *wrong = line_docker(inner_read, rule, text, size, line, joined);
+    return wrong == line_not_docker ? json_read(rule, text, size, line, joined) : wrong;
 }

@@ -48,6 +48,12 @@ uint16_t line_field_meant(const struct line_rule *rule, uint16_t field);
 /* Returns the error of a field that was requested by its name; NULL if there is none. */
 const char *line_named_check(uint16_t field, const struct line_word *word);
 
+typedef const char *line_reader(const struct line_rule *rule, const char *text, size_t size, struct line *line,
+                                char *joined);
+/* The line within one of Docker's log files, by `read`. Returns line_not_docker if it is none of them. */
+const char *line_docker(line_reader *read, const struct line_rule *rule, const char *text, size_t size,
+                        struct line *line, char *joined);
+extern const char line_not_docker[];
 /* A combined line, or one of JSON, within one of Docker's log files; or a JSON object, if the rule finds these. */
 const char *line_object(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined);
 
@@ -60,6 +66,7 @@ const char *line_form(const struct line_rule *rule, enum line_format format, con
 
 /* The other formats, each in a file of its name. */
 const char *line_combined(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined);
+const char *line_layout(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined);
 const char *line_dpkg(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined);
 const char *line_tsv(const struct line_rule *rule, const char *text, size_t size, struct line *line);
 const char *line_json(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined);

@@ -33,7 +33,8 @@ enum line_format {
     LINE_ENVOY,
     LINE_HAPROXY,
     LINE_W3C,
-    LINE_CLOUDFRONT
+    LINE_CLOUDFRONT,
+    LINE_LAYOUT /* of --log-format; no word of --format */
 };
 
 /* Fields of access logs that have a name. A name means the same in each of these formats; a number is a place in the
@@ -86,6 +87,8 @@ struct line_name {
     size_t size;
 };
 
+struct line_layout; /* layout.h */
+
 /* How to read lines. */
 struct line_rule {
     enum line_format format;
@@ -105,6 +108,7 @@ struct line_rule {
     int64_t since_ms, until_ms;
     struct line_condition where[LINE_WHERE_MAX];
     struct line_name names[LINE_FIELDS_ALL]; /* for JSON and W3C, in place of `fields` */
+    const struct line_layout *layout;        /* for LINE_LAYOUT; `places` are numbers of its fields */
     struct line_name time_name;              /* for JSON; size is 0 for the usual names */
 };
 

@@ -35,6 +35,8 @@ static const char help_of_counting[] =
     "                      dpkg: /var/log/dpkg.log; tsv: unix-seconds or ISO time<TAB>key[<TAB>delta]; cri, or\n"
     "                      cri+FORMAT: every line as Kubernetes's log files have it. What cri, syslog, docker compose\n"
     "                      and kubectl write in front of a line is also passed over without this\n"
+    "  --log-format STRING the form of a line as its server is configured: a log_format of nginx, a LogFormat of Apache,\n"
+    "                      a log-format of HAProxy. Fields have their names there, and those of --key\n"
     "  --key FIELD[,...]   the fields that make the key, joined by ':'. By name: client (default), host, user,\n"
     "                      request, method, url, path, protocol, status, bytes, referer, agent; s3: bucket,\n"
     "                      operation, object; alb: target, target_status; haproxy: frontend, backend, server, state;\n"
@@ -109,7 +111,8 @@ static bool choice(const struct option_rule *rule, const char *given, const char
 struct draft {
     struct plan plan;
     struct fields_asked fields;
-    const char *since, *until;
+    const char *since, *until, *log_format;
+    bool has_format; /* --format names more than cri */
 };
 
 /* From `low` ms to `high` days. */
@@ -153,6 +156,7 @@ static bool take_format(const struct option_rule *rule, void *into, const char *
     draft->plan.rule.is_cri = is_cri || is_last;
     draft->fields.format = is_last ? LINE_COMBINED : (enum line_format)index;
     draft->fields.is_open = is_last;
+    draft->has_format = !is_last;
     return true;
 }
 
@@ -191,6 +195,7 @@ static bool take_batch(const struct option_rule *rule, void *into, const char *g
 #define SPAN(option, function, field, least, days) \
     { .name = option, .take = function, .at = offsetof(struct draft, field), .low = least, .high = days }
 static const struct option_rule rules[] = {OPTION_OTHER("format", take_format),
+                                           TEXT("log-format", log_format),
                                            TEXT("key", fields.key),
                                            TEXT("distinct", fields.element),
                                            OPTION_OTHER("where", take_where),
@@ -273,6 +278,8 @@ static bool draft_is_sound(const struct draft *draft) {
     const struct plan *plan = &draft->plan;
     if (plan->file_count == 0) {
         tool_complain("nothing to count: name a FILE, or - for standard input");
+    } else if (draft->log_format != NULL && draft->has_format) {
+        tool_complain("--log-format goes without --format: it says what a line's form is");
     } else if (plan->follow && plan->window_ms == WINDOWS_ALL) {
         tool_complain("--follow prints a window when it closes, and --window all never does");
     } else if (plan->lateness_ms >= 0 && !plan->follow) {
@@ -302,6 +309,15 @@ static bool draft_is_sound(const struct draft *draft) {
     return false;
 }
 
+static bool log_format_set(struct draft *draft) {
+    static struct line_layout layout; /* lives as long as the rule */
+    if (draft->log_format == NULL) return true;
+    draft->fields.format = LINE_LAYOUT;
+    draft->fields.layout = &layout;
+    draft->fields.is_open = false;
+    return layout_read(draft->log_format, &layout);
+}
+
 /* Two runs with the same hash count the same lines under the same names. */
 static uint64_t meaning_of(const struct draft *draft) {
     const struct plan *plan = &draft->plan;
@@ -309,11 +325,13 @@ static uint64_t meaning_of(const struct draft *draft) {
     char numbers[80];
     snprintf(numbers, sizeof numbers, "%s%d %lld %lld", plan->rule.is_cri ? "cri+" : "", (int)fields->format,
              (long long)plan->window_ms, (long long)plan->rule.utc_offset_ms);
-    const char *texts[6 + LINE_WHERE_MAX] = {numbers,      fields->key,  fields->time,
-                                             draft->since, draft->until, plan->redis_key};
-    for (size_t i = 0; i < fields->where_count; i++) texts[6 + i] = fields->where[i];
+    const char *texts[7 + LINE_WHERE_MAX] = {numbers,      fields->key,     fields->time, draft->since,
+                                             draft->until, plan->redis_key, NULL};
+    size_t count = 6;
+    for (size_t i = 0; i < fields->where_count; i++) texts[count++] = fields->where[i];
+    if (draft->log_format != NULL) texts[count++] = draft->log_format; /* a batch of before has the same hash */
     uint64_t hash = TEXT_HASH_BEGIN;
-    for (size_t i = 0; i < 6 + fields->where_count; i++) /* each with its NUL; an option that is not there is empty */
+    for (size_t i = 0; i < count; i++) /* each with its NUL; an option that is not there is empty */
         hash = text_hash(hash, texts[i] != NULL ? texts[i] : "", texts[i] != NULL ? strlen(texts[i]) + 1 : 1);
     return hash;
 }
@@ -331,8 +349,9 @@ int plan_read(int argc, char **argv, struct plan *plan) {
         draft.plan.files = input_alone;
         draft.plan.file_count = 1;
     }
-    if (!draft_is_sound(&draft) || !redis_flags_finish(&draft.plan.flags, &draft.plan.redis_url) ||
-        !fields_set(&draft.plan.rule, &draft.fields) || !span_set(&draft.plan.rule, &draft))
+    if (!draft_is_sound(&draft) || !log_format_set(&draft) ||
+        !redis_flags_finish(&draft.plan.flags, &draft.plan.redis_url) || !fields_set(&draft.plan.rule, &draft.fields) ||
+        !span_set(&draft.plan.rule, &draft))
         return EXIT_USAGE;
     if (draft.plan.lateness_ms < 0) draft.plan.lateness_ms = DEFAULT_LATENESS_MS;
     draft.plan.meaning = meaning_of(&draft);

@@ -415,7 +415,7 @@ static bool resume_begin(struct resume *resume) {
     if (is_torn != 0) return complain(resume, torn);
     if (options == 0) return begin_first(resume, own);
     return options == own ||
-           complain(resume, "was begun with another --format, --key, --time, --where, --since, --until,"
+           complain(resume, "was begun with another --format, --log-format, --key, --time, --where, --since, --until,"
                             " --window, --utc-offset or --redis-key; nothing was added");
 }
 
