@@ -11,6 +11,6 @@
 #include "tools/count/marks.h"
 
 /* Sends what `family` has counted, unless NAME was sent before. Returns false after a message on standard error. */
-bool batch_send(const struct plan *plan, tw_family *family, const struct result *result);
+bool batch_send(const struct plan *plan, tw_family *family, tw_family *sums, const struct result *result);
 
 #endif

@@ -55,11 +55,13 @@ static struct print print_make(const struct plan *plan, struct sink *sink) {
     print.blocks = has_unicode();
     print.stream = plan->follow;
     print.distinct = plan->rule.element_count > 0;
+    print.sums = plan->rule.sum_count > 0;
     return print;
 }
 
 /* Prints every window that has counts, in ascending order. Returns false after a message on standard error. */
-static bool print_all(const struct plan *plan, tw_family *family, const struct windows *windows, struct print *print) {
+static bool print_all(const struct plan *plan, tw_family *family, tw_family *sums, const struct windows *windows,
+                      struct print *print) {
     struct rows rows = ROWS_EMPTY;
     size_t count;
     tw_status status = TW_OK;
@@ -68,6 +70,7 @@ static bool print_all(const struct plan *plan, tw_family *family, const struct w
     print_begin(print);
     for (size_t i = 0; starts != NULL && i < count && status == TW_OK && print->sink->error == 0; i++) {
         status = rows_collect(&rows, family, starts[i], plan->top, plan->redis_url == NULL);
+        if (status == TW_OK && sums != NULL) status = rows_add_sums(&rows, sums, starts[i]);
         if (status == TW_OK) print_window(print, starts[i], &rows);
     }
     print_end(print);
@@ -146,12 +149,13 @@ static void complain_of_before(tw_family *family, const struct windows *windows)
                   before.with, before.counters, before.units);
 }
 
-static void feed_all(const struct plan *plan, tw_family *family, struct windows_shared *windows,
+static void feed_all(const struct plan *plan, tw_family *family, tw_family *sums, struct windows_shared *windows,
                      struct result *result) {
     struct feed feed = {.files = plan->files,
                         .file_count = plan->file_count,
                         .threads = plan->threads,
                         .family = family,
+                        .sums = sums,
                         .rule = &plan->rule,
                         .window_ms = plan->window_ms,
                         .windows = windows};
@@ -160,13 +164,13 @@ static void feed_all(const struct plan *plan, tw_family *family, struct windows_
 }
 
 /* Reads the files, and prints their counts. `engine` is the engine of the family. */
-static void files_count(const struct plan *plan, tw_engine *engine, tw_family *family, struct print *print,
-                        struct result *result) {
+static void files_count(const struct plan *plan, tw_engine *engine, tw_family *family, tw_family *sums,
+                        struct print *print, struct result *result) {
     struct windows_shared windows = WINDOWS_SHARED_EMPTY;
     if (plan->resume) {
-        resume_run(plan, engine, family, &windows, result);
+        resume_run(plan, engine, family, sums, &windows, result);
     } else {
-        feed_all(plan, family, &windows, result);
+        feed_all(plan, family, sums, &windows, result);
     }
     if (stop_signal() != 0) {
         tool_complain("stopped by %s: the input was not read to its end%s", stop_name(),
@@ -174,18 +178,18 @@ static void files_count(const struct plan *plan, tw_engine *engine, tw_family *f
     }
     stop_interrupts();
     if (windows.no_memory) tool_complain("no memory for the list of windows");
-    if (!print_all(plan, family, &windows.set, print) || windows.no_memory) result->trouble = true;
+    if (!print_all(plan, family, sums, &windows.set, print) || windows.no_memory) result->trouble = true;
     result->windows = windows.set;
 }
 
 /* Prints and reports the counts, and sends them to Redis. Returns true if no count is missing anywhere. */
-static bool count_finish(const struct plan *plan, tw_engine *engine, tw_family *family, const struct result *result,
-                         struct sink *sink) {
+static bool count_finish(const struct plan *plan, tw_engine *engine, tw_family *family, tw_family *sums,
+                         const struct result *result, struct sink *sink) {
     bool good = flush_output(sink);
     good = report(plan, result) && good;
     if (plan->svg != NULL && !stop_interrupted()) good = svg_write(plan, family, &result->windows) && good;
     if (plan->resume) return good;
-    if (plan->batch != NULL) return batch_send(plan, family, result) && good;
+    if (plan->batch != NULL) return batch_send(plan, family, sums, result) && good;
     if (plan->redis_url == NULL) return good;
     (void)count_drain(engine);
     complain_of_before(family, &result->windows);
@@ -195,13 +199,14 @@ static bool count_finish(const struct plan *plan, tw_engine *engine, tw_family *
 static int count_run(const struct plan *plan, struct sink *sink) {
     struct count_lost lost = {0};
     tw_engine *engine;
-    tw_family *family;
+    tw_family *family, *sums;
     tw_family_options options;
     struct plan counting = *plan; /* a batch is counted without Redis first */
     if (plan->batch != NULL && !plan->resume) counting.redis_url = NULL;
     int code = count_engine_open(&counting, &lost, &engine);
     if (code != EXIT_DONE) return code;
     code = count_family_open(&counting, engine, &options, &family);
+    if (code == EXIT_DONE) code = count_sums_open(&counting, engine, &sums);
     if (code != EXIT_DONE) {
         tw_close(engine, 0);
         return code;
@@ -211,9 +216,9 @@ static int count_run(const struct plan *plan, struct sink *sink) {
     if (plan->follow) {
         follow_run(plan, family, &options, &print, &result);
     } else {
-        files_count(&counting, engine, family, &print, &result);
+        files_count(&counting, engine, family, sums, &print, &result);
     }
-    bool good = count_finish(plan, engine, family, &result, sink);
+    bool good = count_finish(plan, engine, family, sums, &result, sink);
     good = count_engine_close(engine, counting.redis_url != NULL, &lost) && good;
     windows_free(&result.windows);
     if (stop_signal() != 0) return EXIT_SIGNAL + stop_signal();

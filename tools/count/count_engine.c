@@ -9,6 +9,7 @@
 #include "tools/common/tool.h"
 
 #define FAMILY_NAME "count"
+#define SUMS_NAME "sum"
 #define RETENTION_MS (7 * TW_DAY)
 #define DRAIN_MS 60000      /* how long the rest of the counts may need at the end, if Redis replies */
 #define DRAIN_AWAY_MS 10000 /* how long to wait for it if it does not */
@@ -96,12 +97,13 @@ int count_engine_open(const struct plan *plan, struct count_lost *lost, tw_engin
     return status == TW_OK ? EXIT_DONE : open_failed(status, error);
 }
 
-int count_family_open(const struct plan *plan, tw_engine *engine, tw_family_options *options, tw_family **family) {
+static int named_open(const struct plan *plan, tw_engine *engine, const char *name, tw_family_options *options,
+                      tw_family **family) {
     char error[256] = "";
     tw_family_options_init(options);
     options->error_text = error;
     options->error_size = sizeof error;
-    options->name = FAMILY_NAME;
+    options->name = name;
     if (plan->rule.element_count > 0) options->kind = TW_KIND_DISTINCT;
     bool is_endless = plan->window_ms == WINDOWS_ALL;
     options->window = is_endless ? TW_WINDOW_FOREVER : TW_WINDOW_ALIGNED;
@@ -117,6 +119,16 @@ int count_family_open(const struct plan *plan, tw_engine *engine, tw_family_opti
     options->error_text = NULL;
     options->error_size = 0;
     return status == TW_OK ? EXIT_DONE : open_failed(status, error);
+}
+
+int count_family_open(const struct plan *plan, tw_engine *engine, tw_family_options *options, tw_family **family) {
+    return named_open(plan, engine, FAMILY_NAME, options, family);
+}
+
+int count_sums_open(const struct plan *plan, tw_engine *engine, tw_family **sums) {
+    tw_family_options options;
+    *sums = NULL;
+    return plan->rule.sum_count == 0 ? EXIT_DONE : named_open(plan, engine, SUMS_NAME, &options, sums);
 }
 
 /* ---- the end ---- */

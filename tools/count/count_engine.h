@@ -15,6 +15,8 @@ struct count_lost {
 
 /* Both return an exit code. `lost` outlives the engine. `options` become those of the family. */
 int count_engine_open(const struct plan *plan, struct count_lost *lost, tw_engine **engine);
+/* The family of the sums; *sums is NULL without --sum. */
+int count_sums_open(const struct plan *plan, tw_engine *engine, tw_family **sums);
 int count_family_open(const struct plan *plan, tw_engine *engine, tw_family_options *options, tw_family **family);
 /* Waits until Redis has everything; a signal ends the wait. Returns what tw_flush() returns. */
 tw_status count_drain(tw_engine *engine);

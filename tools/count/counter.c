@@ -11,11 +11,12 @@ void counter_forget_windows(struct counter *counter) {
     for (size_t i = 0; i < COUNTER_WINDOWS_NOTED; i++) counter->noted[i] = WINDOWS_FREE;
 }
 
-struct counter *counter_new(tw_family *family, const struct line_rule *rule, int64_t window_ms,
+struct counter *counter_new(tw_family *family, tw_family *sums, const struct line_rule *rule, int64_t window_ms,
                             struct windows_shared *windows) {
     struct counter *counter = malloc(sizeof *counter);
     if (counter == NULL) return NULL;
     counter->family = family;
+    counter->sums = sums;
     counter->rule = rule;
     counter->head = NULL;
     counter->window_ms = window_ms;
@@ -74,8 +75,31 @@ static void counter_settle(struct counter *counter, tw_status status, int64_t un
     }
 }
 
+static tw_status one_add(const struct counter *counter, tw_family *family, size_t at, int64_t delta) {
+    if (delta == 0) return TW_OK;
+    return counter->window_ms == WINDOWS_ALL ? tw_add(family, counter->keys[at], delta, NULL)
+                                             : tw_add_at(family, counter->keys[at], delta, counter->unix_ms[at], NULL);
+}
+
+/* Each line with its sum: both count, or neither. */
+static void batch_add_sums(struct counter *counter, struct outcome *outcome) {
+    for (size_t i = 0; i < counter->batched; i++) {
+        tw_status status = one_add(counter, counter->sums, i, counter->sum[i]);
+        if (status == TW_OK) {
+            status = one_add(counter, counter->family, i, counter->deltas[i]);
+            if (status != TW_OK) (void)one_add(counter, counter->sums, i, -counter->sum[i]);
+        }
+        counter_settle(counter, status, counter->unix_ms[i], counter->lines[i], outcome);
+    }
+    counter->batched = 0;
+}
+
 static void batch_add(struct counter *counter, struct outcome *outcome) {
     if (counter->batched == 0) return;
+    if (counter->sums != NULL) {
+        batch_add_sums(counter, outcome);
+        return;
+    }
     tw_status worst =
         counter->window_ms == WINDOWS_ALL
             ? tw_add_many(counter->family, counter->keys, counter->deltas, counter->batched, NULL, counter->statuses)
@@ -119,6 +143,7 @@ static void line_take(struct counter *counter, const char *text, size_t size, st
     }
     counter->keys[at] = line.key;
     counter->deltas[at] = line.delta;
+    counter->sum[at] = line.sum;
     counter->unix_ms[at] = line.unix_ms;
     counter->lines[at] = outcome->lines;
     if (++counter->batched == COUNTER_BATCH) batch_add(counter, outcome);

@@ -28,7 +28,7 @@ struct outcome {
 extern const struct outcome outcome_too_long; /* of one line that is longer than FEED_LINE_MAX */
 
 struct counter {
-    tw_family *family;
+    tw_family *family, *sums; /* sums is NULL without --sum */
     const struct line_rule *rule;
     struct line_head *head; /* of the file whose lines come */
     int64_t window_ms;
@@ -39,6 +39,7 @@ struct counter {
     size_t batched;
     tw_key keys[COUNTER_BATCH];
     int64_t deltas[COUNTER_BATCH];
+    int64_t sum[COUNTER_BATCH];
     int64_t unix_ms[COUNTER_BATCH];
     uint64_t lines[COUNTER_BATCH];
     tw_status statuses[COUNTER_BATCH];
@@ -46,7 +47,7 @@ struct counter {
 };
 
 /* Returns NULL if no memory. `rule` and `windows` outlive it. */
-struct counter *counter_new(tw_family *family, const struct line_rule *rule, int64_t window_ms,
+struct counter *counter_new(tw_family *family, tw_family *sums, const struct line_rule *rule, int64_t window_ms,
                             struct windows_shared *windows);
 /* The shared set was cleared. This counter forgets which windows it noted there. */
 void counter_forget_windows(struct counter *counter);

@@ -132,7 +132,8 @@ static unsigned workers_start(struct crew *crew, struct worker *workers) {
     for (; started < crew->feed->threads; started++) {
         struct worker *worker = &workers[started];
         worker->crew = crew;
-        worker->counter = counter_new(crew->feed->family, crew->feed->rule, crew->feed->window_ms, crew->feed->windows);
+        worker->counter = counter_new(crew->feed->family, crew->feed->sums, crew->feed->rule, crew->feed->window_ms,
+                                      crew->feed->windows);
         if (worker->counter == NULL) break;
         if (pthread_create(&worker->thread, NULL, worker_run, worker) != 0) {
             counter_free(worker->counter);

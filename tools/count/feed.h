@@ -23,7 +23,7 @@ struct feed {
     char *const *files; /* "-": standard input */
     size_t file_count;
     unsigned threads;
-    tw_family *family;
+    tw_family *family, *sums; /* sums is NULL without --sum */
     const struct line_rule *rule;
     int64_t window_ms;
     struct windows_shared *windows; /* those with counts are noted here */

@@ -202,6 +202,15 @@ static bool condition_take(struct line_rule *rule, const struct fields_asked *as
     return true;
 }
 
+static bool sum_take(struct line_rule *rule, const struct fields_asked *asked) {
+    struct list list = {.count = 0};
+    if (asked->sum == NULL) return true;
+    if (!list_take("sum", asked, asked->sum, &list)) return false;
+    if (list.count == 1) line_rule_set_sum(rule, list.numbers[0], list.names[0]);
+    if (list.count != 1) tool_complain("--sum '%s': one field is wanted, as bytes", asked->sum);
+    return list.count == 1;
+}
+
 /* ---- all ---- */
 
 static bool is_sound(const struct fields_asked *asked, const struct list *element) {
@@ -209,6 +218,8 @@ static bool is_sound(const struct fields_asked *asked, const struct list *elemen
         tool_complain("--log-format: no field in it is the client; --key NAME is wanted");
     } else if (asked->format == LINE_TSV && asked->key != NULL) {
         tool_complain("--key goes with the other formats; in tsv the second field is the key");
+    } else if (asked->format == LINE_TSV && asked->sum != NULL) {
+        tool_complain("--sum goes with the other formats; in tsv the third field is summed as it is");
     } else if (asked->format == LINE_TSV && element->count > 0 && (element->count > 1 || element->numbers[0] != 3)) {
         tool_complain("--distinct: in tsv the third field is the one: --distinct 3");
     } else if (asked->format == LINE_JSON && asked->key == NULL) {
@@ -236,6 +247,7 @@ bool fields_set(struct line_rule *rule, const struct fields_asked *asked) {
     }
     for (size_t i = 0; i < asked->where_count; i++)
         if (!condition_take(rule, asked, asked->where[i])) return false;
+    if (!sum_take(rule, asked)) return false;
     rule->layout = asked->layout;
     for (size_t i = 0; asked->format == LINE_LAYOUT && i < line_field_count(rule); i++)
         rule->places[i] = layout_place(asked->layout, rule->fields[i]);

@@ -11,7 +11,7 @@ struct fields_asked {
     enum line_format format;
     const struct line_layout *layout; /* of LINE_LAYOUT */
     bool is_open; /* no format was named: the line may also be a JSON object, with names of its own */
-    const char *key, *element, *time;
+    const char *key, *element, *time, *sum;
     const char *where[LINE_WHERE_MAX];
     size_t where_count;
 };

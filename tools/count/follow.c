@@ -274,7 +274,7 @@ void follow_run(const struct plan *plan, tw_family *family, tw_family_options *o
                             .print = print,
                             .result = result,
                             .windows = WINDOWS_SHARED_EMPTY};
-    follow.counter = counter_new(family, &plan->rule, plan->window_ms, &follow.windows);
+    follow.counter = counter_new(family, NULL, &plan->rule, plan->window_ms, &follow.windows);
     follow.tails = calloc(plan->file_count, sizeof *follow.tails);
     if (follow.counter == NULL || follow.tails == NULL) {
         tool_complain("no memory for counting");

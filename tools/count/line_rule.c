@@ -38,7 +38,7 @@ void line_rule_set(struct line_rule *rule, enum line_format format, const uint16
         count = 1;
     }
     rule->format = format;
-    rule->field_count = rule->element_count = rule->where_count = rule->field_last = 0;
+    rule->field_count = rule->element_count = rule->where_count = rule->sum_count = rule->field_last = 0;
     rule->has_lead = rule->is_json_alone = false;
     for (; rule->field_count < count; rule->field_count++) add_field(rule, fields[rule->field_count]);
 }
@@ -54,7 +54,14 @@ void line_rule_add_condition(struct line_rule *rule, uint16_t field, struct line
     rule->where[rule->where_count++] = *condition;
 }
 
+void line_rule_set_sum(struct line_rule *rule, uint16_t field, struct line_name name) {
+    rule->names[line_field_count(rule)] = name;
+    add_field(rule, field);
+    rule->sum_count = 1;
+}
+
 const char *line_too_short(const struct line_rule *rule) {
+    if (rule->sum_count > 0) return "the line has fewer fields than --key, --where and --sum need";
     if (rule->where_count > 0) return "the line has fewer fields than --key, --distinct and --where need";
     return rule->element_count > 0 ? "the line has fewer fields than --key and --distinct need"
                                    : "the line has fewer fields than --key needs";
@@ -87,5 +94,8 @@ const char *line_key(const struct line_rule *rule, const tw_key *field_at, struc
     if (rule->element_count > 0 && !rule_join(field_at + rule->field_count, rule->element_count,
                                               joined + TW_KEY_SIZE_MAX, LINE_ELEMENT_MAX, &line->element))
         return "the fields of --distinct are longer than 8192 bytes";
-    return NULL;
+    line->sum = 0;
+    if (rule->sum_count == 0) return NULL;
+    const tw_key *sum = &field_at[line_field_count(rule) - 1];
+    return line_whole_read(sum->data, sum->size, &line->sum) ? NULL : "the field of --sum is no whole number";
 }

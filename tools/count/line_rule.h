@@ -17,7 +17,7 @@
 /* The moments that the library counts: 1000-01-01T00:00:00Z to 9998-12-31T23:59:59.999Z. */
 #define LINE_MS_MIN INT64_C(-30610224000000)
 #define LINE_MS_MAX INT64_C(253370764799999)
-#define LINE_FIELDS_ALL (2 * LINE_FIELDS_MAX + LINE_WHERE_MAX)
+#define LINE_FIELDS_ALL (2 * LINE_FIELDS_MAX + LINE_WHERE_MAX + 1)
 
 /* In the order of --format's words. LINE_COMBINED also reads each line that it recognises as one of another format of
  * access logs, with a virtual host in front, of S3, of a load balancer, of Envoy, of HAProxy, or below a head of
@@ -100,6 +100,7 @@ struct line_rule {
     uint16_t field_count;             /* of the key; 0 in tsv */
     uint16_t element_count;           /* of the element; 0 if the rule has no element */
     uint16_t where_count;
+    uint16_t sum_count;  /* of the field that is summed, which is behind the conditions': 0 or 1 */
     uint16_t field_last; /* the greatest of their places; the fields after it are not read */
     bool finds_json;     /* in combined lines: no format was named, so a JSON object is read by `names` */
     bool is_json_alone;  /* then some name is of no access log; names[0].size is 0 if no key was named */
@@ -116,6 +117,7 @@ struct line_rule {
 struct line {
     int64_t unix_ms;
     int64_t delta; /* 1 with an element */
+    int64_t sum;   /* of the field that is summed; 0 if there is none */
     tw_key key;
     tw_key element;
 };
@@ -137,6 +139,9 @@ void line_rule_set_element(struct line_rule *rule, const uint16_t *fields, size_
 /* Adds a condition on a field, after those two. `name` counts for JSON and W3C, `field` for the others. */
 void line_rule_add_condition(struct line_rule *rule, uint16_t field, struct line_name name,
                              const struct line_condition *condition);
+
+/* Sets the field that is summed, after all others. */
+void line_rule_set_sum(struct line_rule *rule, uint16_t field, struct line_name name);
 
 /* Of a line that is no JSON, where the names are of JSON alone. */
 extern const char line_no_json[];
@@ -167,6 +172,8 @@ static inline int line_digits(const char *text, unsigned count) {
     return value;
 }
 
+/* Reads a whole number within TW_DELTA_MAX, all of the text; "-" and no text are 0. */
+bool line_whole_read(const char *text, size_t size, int64_t *number);
 /* Reads a decimal number, all of the text. */
 bool line_number_read(const char *text, size_t size, double *number);
 /* field_at[i] is the text of the condition's i-th field. */
@@ -178,9 +185,9 @@ static inline bool line_time_counts(int64_t unix_ms) {
 }
 extern const char line_time_uncounted[];
 
-/* Returns how many fields of a line the rule needs, for the key, the element and the conditions. */
+/* Returns how many fields of a line the rule needs, for the key, the element, the conditions and the sum. */
 static inline size_t line_field_count(const struct line_rule *rule) {
-    return (size_t)rule->field_count + rule->element_count + rule->where_count;
+    return (size_t)rule->field_count + rule->element_count + rule->where_count + rule->sum_count;
 }
 /* The error of a line that lacks some of them. */
 const char *line_too_short(const struct line_rule *rule);

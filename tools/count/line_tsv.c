@@ -62,6 +62,7 @@ const char *line_tsv(const struct line_rule *rule, const char *text, size_t size
     if (key_end == key) return "the key is empty";
     if (key_end - key > TW_KEY_SIZE_MAX) return "the key is longer than 1024 bytes";
     line->delta = delta;
+    line->sum = 0;
     line->key = tw_bytes(key, (size_t)(key_end - key));
     if (rule->where_count == 0) return NULL;
     tw_key third = key_end < end ? tw_bytes(key_end + 1, (size_t)(end - key_end - 1)) : tw_bytes("1", 1);

@@ -27,6 +27,16 @@ bool line_number_read(const char *text, size_t size, double *number) {
     return end == copy + size;
 }
 
+bool line_whole_read(const char *text, size_t size, int64_t *number) {
+    bool is_negative = size > 0 && *text == '-';
+    size_t at = is_negative;
+    int64_t value = 0;
+    for (; at < size && text[at] >= '0' && text[at] <= '9' && value <= TW_DELTA_MAX; at++)
+        value = value * 10 + (text[at] - '0');
+    *number = is_negative ? -value : value;
+    return at == size && value <= TW_DELTA_MAX;
+}
+
 static bool where_is_same(tw_key a, tw_key b) {
     return a.size == b.size && memcmp(a.data, b.data, a.size) == 0;
 }

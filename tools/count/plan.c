@@ -45,6 +45,7 @@ static const char help_of_counting[] =
     "                      text is one field. tsv has its own\n"
     "  --distinct FIELD[,...]  count how many different values these fields have had with the key, in place of lines:\n"
     "                      an estimate, as a rule within 1 %, without the values themselves (tsv: 3, behind the key)\n"
+    "  --sum FIELD         also add up this field, a whole number, as bytes; in Redis under the name sum, not count\n"
     "  --where COND        count only lines with FIELD=TEXT, != (not equal), <, <=, >, >= (numbers), ~ (contains) or\n"
     "                      !~, as 'status>=500' or 'bytes>1M'; up to 8 times, then all must hold\n"
     "  --since TIME        count only lines from this time on: 2015-05-17, 2015-05-17T10:05+02:00, Unix seconds, or\n"
@@ -56,8 +57,8 @@ static const char help_of_counting[] =
     "  --window SPAN       30s, 1m, 1h (default), 7d ...; all: one window for everything\n"
     "  --utc-offset +HH:MM the time zone offset by which days begin, and of times without one (default +00:00)\n"
     "  --top N             show only the N greatest counts of each window\n"
-    "  --output FORM       table (default), tsv: window-start<TAB>key<TAB>count, csv: the same with a\n"
-    "                      header, json\n"
+    "  --output FORM       table (default), tsv: window-start<TAB>key<TAB>count (and <TAB>sum), csv: the same\n"
+    "                      with a header, json\n"
     "  --svg FILE          draw the windows over time and the greatest keys of all windows into FILE, too\n"
     "  --threads N         threads that parse and count (default: one per processor; one with --follow)\n"
     "  --memory SIZE       the most counting memory, such as 512M or 4G (default: 3/4 of the machine's)\n"
@@ -198,6 +199,7 @@ static const struct option_rule rules[] = {OPTION_OTHER("format", take_format),
                                            TEXT("log-format", log_format),
                                            TEXT("key", fields.key),
                                            TEXT("distinct", fields.element),
+                                           TEXT("sum", fields.sum),
                                            OPTION_OTHER("where", take_where),
                                            TEXT("since", since),
                                            TEXT("until", until),
@@ -274,6 +276,16 @@ static bool span_set(struct line_rule *rule, const struct draft *draft) {
     return false;
 }
 
+/* Whether a template has %n; %%n is none. */
+static bool has_name(const char *template) {
+    for (; *template != '\0'; template ++) {
+        if (*template != '%') continue;
+        if (*++template == 'n') return true;
+        if (*template == '\0') return false;
+    }
+    return false;
+}
+
 static bool draft_is_sound(const struct draft *draft) {
     const struct plan *plan = &draft->plan;
     if (plan->file_count == 0) {
@@ -291,6 +303,10 @@ static bool draft_is_sound(const struct draft *draft) {
     } else if (plan->batch != NULL && (plan->follow || draft->fields.element != NULL)) {
         tool_complain(plan->follow ? "--batch goes with input that ends, and --follow has none"
                                    : "--distinct needs no --batch: a second run changes nothing in Redis");
+    } else if (draft->fields.sum != NULL && (plan->follow || draft->fields.element != NULL)) {
+        tool_complain("--sum goes with counts of lines, in input that ends: neither with --follow nor with --distinct");
+    } else if (draft->fields.sum != NULL && plan->redis_key != NULL && !has_name(plan->redis_key)) {
+        tool_complain("--redis-key '%s': with --sum it needs %%n, which is \"count\" or \"sum\"", plan->redis_key);
     } else if (plan->resume && plan->batch == NULL) {
         tool_complain("--resume goes with --batch, whose name says what is gone on with");
     } else if (plan->resume && strstr(plan->redis_url, "+cluster://") != NULL) {
@@ -325,11 +341,12 @@ static uint64_t meaning_of(const struct draft *draft) {
     char numbers[80];
     snprintf(numbers, sizeof numbers, "%s%d %lld %lld", plan->rule.is_cri ? "cri+" : "", (int)fields->format,
              (long long)plan->window_ms, (long long)plan->rule.utc_offset_ms);
-    const char *texts[7 + LINE_WHERE_MAX] = {numbers,      fields->key,     fields->time, draft->since,
+    const char *texts[8 + LINE_WHERE_MAX] = {numbers,      fields->key,     fields->time, draft->since,
                                              draft->until, plan->redis_key, NULL};
     size_t count = 6;
     for (size_t i = 0; i < fields->where_count; i++) texts[count++] = fields->where[i];
     if (draft->log_format != NULL) texts[count++] = draft->log_format; /* a batch of before has the same hash */
+    if (fields->sum != NULL) texts[count++] = fields->sum;
     uint64_t hash = TEXT_HASH_BEGIN;
     for (size_t i = 0; i < count; i++) /* each with its NUL; an option that is not there is empty */
         hash = text_hash(hash, texts[i] != NULL ? texts[i] : "", texts[i] != NULL ? strlen(texts[i]) + 1 : 1);

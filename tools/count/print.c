@@ -35,6 +35,10 @@ static void window_values(struct print *print, int64_t start_ms, const struct ro
         }
         sink_byte(print->sink, between);
         sink_number(print->sink, rows->row[i].count);
+        if (print->sums) {
+            sink_byte(print->sink, between);
+            sink_number(print->sink, rows->row[i].sum);
+        }
         sink_byte(print->sink, '\n');
     }
 }
@@ -52,6 +56,10 @@ static void window_json(struct print *print, int64_t start_ms, const struct rows
         foreign_json_key(print->sink, rows->row[i].key, rows->row[i].key_size);
         sink_text(print->sink, ",\"count\":");
         sink_number(print->sink, rows->row[i].count);
+        if (print->sums) {
+            sink_text(print->sink, ",\"sum\":");
+            sink_number(print->sink, rows->row[i].sum);
+        }
         sink_byte(print->sink, '}');
     }
     sink_text(print->sink, print->stream ? "]}\n" : "]}");
@@ -60,6 +68,7 @@ static void window_json(struct print *print, int64_t start_ms, const struct rows
 /* ---- table ---- */
 
 #define COUNT_WIDTH 15 /* 999,999,999,999 */
+#define SUM_WIDTH 19
 #define BAR_WIDTH 20
 #define KEY_WIDTH_LEAST 16    /* of a key that is cut */
 #define BAR_TERMINAL_WIDTH 70 /* a narrower one has its columns for the keys */
@@ -124,6 +133,10 @@ static void heading_show(const struct print *print, int64_t start_ms, const stru
     struct sink much, *sink = print->sink;
     if (!sink_open(&much, -1)) return;
     amounts(print, &much, rows->sum_all, (int64_t)rows->keys_all);
+    if (print->sums) {
+        sink_text(&much, ", sum ");
+        sink_grouped(&much, rows->field_sum, 0);
+    }
     if (print->window_ms != WINDOWS_ALL) {
         heading_time(print, start_ms, when, sizeof when);
         offset_text(print->utc_offset_ms, offset, sizeof offset);
@@ -179,7 +192,7 @@ static void rest_show(const struct print *print, const struct rows *rows, int64_
     } else {
         sink_grouped(sink, rest, columns);
     }
-    sink_spaces(sink, has_bars(print) ? BAR_WIDTH + 4 : 2);
+    sink_spaces(sink, (has_bars(print) ? BAR_WIDTH + 4U : 2U) + (print->sums ? SUM_WIDTH + 2U : 0U));
     sink_byte(sink, '(');
     sink_grouped(sink, (int64_t)keys, 0);
     sink_text(sink, keys == 1 ? " more key)\n" : " more keys)\n");
@@ -195,8 +208,13 @@ static void window_table(const struct print *print, int64_t start_ms, const stru
     for (size_t i = 0; i < rows->count; i++) {
         sink_grouped(sink, rows->row[i].count, columns);
         sink_text(sink, "  ");
+        if (print->sums) {
+            sink_grouped(sink, rows->row[i].sum, SUM_WIDTH);
+            sink_text(sink, "  ");
+        }
         if (has_bars(print)) bar_show(print, rows->row[i].count, rows->row[0].count);
-        key_cut(print, &rows->row[i], columns + 3 + (has_bars(print) ? BAR_WIDTH + 2 : 0));
+        key_cut(print, &rows->row[i],
+                columns + 3 + (has_bars(print) ? BAR_WIDTH + 2 : 0) + (print->sums ? SUM_WIDTH + 2 : 0));
         sink_byte(sink, '\n');
     }
     rest_show(print, rows, rest, columns);
@@ -206,7 +224,7 @@ static void window_table(const struct print *print, int64_t start_ms, const stru
 
 void print_begin(struct print *print) {
     if (print->form == PRINT_JSON && !print->stream) sink_byte(print->sink, '[');
-    if (print->form == PRINT_CSV) sink_text(print->sink, "window,key,count\n");
+    if (print->form == PRINT_CSV) sink_text(print->sink, print->sums ? "window,key,count,sum\n" : "window,key,count\n");
 }
 
 /* A window without rows is not shown, because it has no counts. */
@@ -221,6 +239,7 @@ void print_window(struct print *print, int64_t start_ms, const struct rows *rows
     print->windows++;
     print->keys += (int64_t)rows->keys_all;
     if (__builtin_add_overflow(print->sum, rows->sum_all, &print->sum)) print->sum = INT64_MAX;
+    if (__builtin_add_overflow(print->field_sum, rows->field_sum, &print->field_sum)) print->field_sum = INT64_MAX;
 }
 
 void print_end(struct print *print) {
@@ -230,5 +249,8 @@ void print_end(struct print *print) {
     sink_grouped(print->sink, print->sum, COUNT_WIDTH);
     sink_text(print->sink, print->sum == 1 ? "  count in " : "  counts in ");
     sink_grouped(print->sink, (int64_t)print->windows, 0);
-    sink_text(print->sink, " windows\n");
+    sink_text(print->sink, " windows");
+    if (print->sums) sink_text(print->sink, ", sum ");
+    if (print->sums) sink_grouped(print->sink, print->field_sum, 0);
+    sink_byte(print->sink, '\n');
 }

@@ -2,6 +2,7 @@
  *
  * tsv:   window-start<TAB>key<TAB>count, no heading. The start is ISO 8601 in UTC (2015-05-19T03:00:00Z). In keys,
  *        control characters, backslashes and bytes that are no UTF-8 are written as \t \n \\ \xHH.
+ *        With --sum the sum follows, behind a tab.
  * csv:   the same behind a header, window,key,count; a key with a comma, a semicolon, a quote or a space at its ends is
  *        quoted, and one that a spreadsheet would treat as a formula has an apostrophe in front.
  * json:  [ {"window":"2015-05-19T03:00:00Z","counts":[{"key":"...","count":3},...]}, ... ]. If windows come one by one
@@ -30,9 +31,10 @@ struct print {
     bool stream;      /* windows come one by one, without end */
     bool bold;        /* headings, if the output is a terminal; then bars have a colour */
     bool blocks;      /* the bars consist of Unicode blocks, otherwise of # */
+    bool sums;        /* --sum: a column more */
     bool distinct;    /* estimates of distinct elements, which have no meaningful sum */
     uint64_t windows; /* printed so far */
-    int64_t keys, sum;
+    int64_t keys, sum, field_sum;
 };
 
 void print_begin(struct print *print);

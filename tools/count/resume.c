@@ -38,8 +38,8 @@ struct resume {
     struct result *result;
     struct windows_shared *windows;
     tw_engine *engine; /* its turns are made only here, so the adds between two of them are one batch */
-    tw_family *family, *positions;
-    tw_engine *control; /* for calls that wait for Redis */
+    tw_family *family, *sums, *positions; /* sums is NULL without --sum */
+    tw_engine *control;                   /* for calls that wait for Redis */
     tw_family *marks, *asked;
     char lock_text[MARK_KEY_MAX], token[TW_TOKEN_SIZE];
     int64_t extended_ms;
@@ -176,8 +176,9 @@ static bool step_arrives(struct resume *resume) {
 
 static tw_status row_add(const struct resume *resume, const struct step_row *row, int64_t delta) {
     tw_key key = tw_bytes(row->key, row->size);
-    return resume->plan->window_ms == WINDOWS_ALL ? tw_add(resume->family, key, delta, NULL)
-                                                  : tw_add_at(resume->family, key, delta, row->start_ms, NULL);
+    tw_family *family = row->is_sum ? resume->sums : resume->family;
+    return resume->plan->window_ms == WINDOWS_ALL ? tw_add(family, key, delta, NULL)
+                                                  : tw_add_at(family, key, delta, row->start_ms, NULL);
 }
 
 /* Adds the step's counts. If one of them is refused, those before it are subtracted again, and no counts are sent. */
@@ -265,9 +266,9 @@ static bool line_count(struct resume *resume, struct place *place, const struct 
     if (why != NULL && why != line_left_out) line_skipped(resume, text->file, number, why);
     if (why != NULL) return true;
     int64_t start_ms = windows_start(line.unix_ms, resume->plan->window_ms, rule->utc_offset_ms);
-    if (step_add(resume->step, start_ms, line.key, line.delta)) return true;
+    if (step_add(resume->step, start_ms, line.key, line.delta, line.sum)) return true;
     if (!step_send(resume, place, text)) return false;
-    return step_add(resume->step, start_ms, line.key, line.delta);
+    return step_add(resume->step, start_ms, line.key, line.delta, line.sum);
 }
 
 /* ---- a file ---- */
@@ -415,8 +416,9 @@ static bool resume_begin(struct resume *resume) {
     if (is_torn != 0) return complain(resume, torn);
     if (options == 0) return begin_first(resume, own);
     return options == own ||
-           complain(resume, "was begun with another --format, --log-format, --key, --time, --where, --since, --until,"
-                            " --window, --utc-offset or --redis-key; nothing was added");
+           complain(resume,
+                    "was begun with another --format, --log-format, --key, --time, --sum, --where, --since, --until,"
+                    " --window, --utc-offset or --redis-key; nothing was added");
 }
 
 static bool resume_files_count(struct resume *resume) {
@@ -432,10 +434,12 @@ static bool resume_files_count(struct resume *resume) {
     return good;
 }
 
-void resume_run(const struct plan *plan, tw_engine *engine, tw_family *family, struct windows_shared *windows,
-                struct result *result) {
+void resume_run(const struct plan *plan, tw_engine *engine, tw_family *family, tw_family *sums,
+                struct windows_shared *windows, struct result *result) {
     struct count_lost lost = {0};
-    struct resume resume = {.plan = plan, .result = result, .windows = windows, .engine = engine, .family = family};
+    struct resume resume = {.plan = plan, .result = result, .windows = windows, .engine = engine};
+    resume.family = family;
+    resume.sums = sums;
     resume.step = calloc(1, sizeof *resume.step);
     resume.joined = malloc(TW_KEY_SIZE_MAX + LINE_ELEMENT_MAX);
     resume.identities = calloc(plan->file_count, sizeof *resume.identities);

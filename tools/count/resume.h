@@ -13,8 +13,8 @@
 
 /* Reads, counts and sends the files. The counts of this run stay in `family`. The engine is host-driven and has Redis.
  * `result` and `windows` become those of the input. */
-void resume_run(const struct plan *plan, tw_engine *engine, tw_family *family, struct windows_shared *windows,
-                struct result *result);
+void resume_run(const struct plan *plan, tw_engine *engine, tw_family *family, tw_family *sums,
+                struct windows_shared *windows, struct result *result);
 /* Opens the family of the positions. Returns false after a message on standard error. */
 bool resume_positions_open(tw_engine *engine, tw_family **positions);
 /* Returns whether runs with --resume have begun the batch. An engine with a separate thread. */

@@ -13,14 +13,18 @@ struct rows_chunk {
     unsigned char bytes[CHUNK_BYTES];
 };
 
-/* Negative if a is shown before b. */
-static int row_compare(const void *left, const void *right) {
-    const struct row *a = left, *b = right;
-    if (a->count != b->count) return a->count > b->count ? -1 : 1;
+static int keys_compare(const struct row *a, const struct row *b) {
     size_t shared = a->key_size < b->key_size ? a->key_size : b->key_size;
     int order = memcmp(a->key, b->key, shared);
     if (order != 0) return order;
     return (a->key_size > b->key_size) - (a->key_size < b->key_size);
+}
+
+/* Negative if a is shown before b. */
+static int row_compare(const void *left, const void *right) {
+    const struct row *a = left, *b = right;
+    if (a->count != b->count) return a->count > b->count ? -1 : 1;
+    return keys_compare(a, b);
 }
 
 static unsigned char *bytes_take(struct rows *rows, size_t size) {
@@ -47,7 +51,7 @@ void rows_begin(struct rows *rows, size_t limit) {
     if (rows->chunks != NULL) rows->chunks->used = 0;
     rows->count = rows->keys_all = 0;
     rows->limit = limit;
-    rows->sum_all = rows->sum_shown = 0;
+    rows->sum_all = rows->sum_shown = rows->field_sum = 0;
     rows->no_memory = false;
 }
 
@@ -93,6 +97,7 @@ static void row_fill(struct row *row, tw_key key, int64_t count) {
     memcpy(row->key, key.data, key.size);
     row->key_size = (uint32_t)key.size;
     row->count = count;
+    row->sum = 0;
 }
 
 static bool row_append(struct rows *rows, tw_key key, int64_t count) {
@@ -161,6 +166,38 @@ tw_status rows_collect(struct rows *rows, tw_family *family, int64_t start_ms, s
     if (status != TW_OK) return status;
     rows_sort(rows);
     return rows->no_memory ? TW_ERR_MEMORY : TW_OK;
+}
+
+/* ---- sums ---- */
+
+struct by_key {
+    struct rows *rows;
+    struct row **row; /* in the order of their keys */
+};
+
+static int row_pointers_compare(const void *left, const void *right) {
+    return keys_compare(*(struct row *const *)left, *(struct row *const *)right);
+}
+
+static bool sum_take(void *ctx, const tw_count *count) {
+    struct by_key *by_key = ctx;
+    struct row wanted = {.key = (unsigned char *)(uintptr_t)count->key.data, .key_size = (uint32_t)count->key.size};
+    struct row *key = &wanted;
+    if (count->key.size == 0) return true;
+    saturating_add(&by_key->rows->field_sum, count->local);
+    struct row **found = bsearch(&key, by_key->row, by_key->rows->count, sizeof *by_key->row, row_pointers_compare);
+    if (found != NULL) (*found)->sum = count->local;
+    return true;
+}
+
+tw_status rows_add_sums(struct rows *rows, tw_family *sums, int64_t start_ms) {
+    struct by_key by_key = {rows, malloc((rows->count + 1) * sizeof *by_key.row)};
+    if (by_key.row == NULL) return TW_ERR_MEMORY;
+    for (size_t i = 0; i < rows->count; i++) by_key.row[i] = &rows->row[i];
+    qsort(by_key.row, rows->count, sizeof *by_key.row, row_pointers_compare);
+    tw_status status = tw_each(sums, start_ms, sum_take, &by_key);
+    free(by_key.row);
+    return status;
 }
 
 void rows_free(struct rows *rows) {

@@ -15,6 +15,7 @@
 
 struct step_row {
     int64_t start_ms; /* of the window */
+    bool is_sum;      /* of --sum; a count otherwise */
     int64_t delta;
     size_t size;
     char key[TW_KEY_SIZE_MAX];
@@ -27,7 +28,8 @@ struct step {
 };
 
 void step_clear(struct step *step);
-/* Returns false if the step is full; then it is unchanged. An empty step accepts any delta of a line. */
-bool step_add(struct step *step, int64_t start_ms, tw_key key, int64_t delta);
+/* Adds a line's count, and its sum if it is not 0. Returns false if the step is full; then it is unchanged. An empty step
+ * accepts any line. */
+bool step_add(struct step *step, int64_t start_ms, tw_key key, int64_t delta, int64_t sum);
 
 #endif

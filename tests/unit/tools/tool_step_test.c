@@ -27,7 +27,7 @@ TEST(counters_add_up_until_the_step_is_full) {
         int size = snprintf(key, sizeof key, "key%zu", number);
         int64_t delta = (int64_t)test_prng_below(&prng, 7) - 3;
         bool fits = seen[window][number] || known < STEP_COUNTERS;
-        assert_int_equal(step_add(&step, (int64_t)window * 3600000, tw_bytes(key, (size_t)size), delta), fits);
+        assert_int_equal(step_add(&step, (int64_t)window * 3600000, tw_bytes(key, (size_t)size), delta, 0), fits);
         if (!fits) continue;
         known += !seen[window][number];
         seen[window][number] = true;
@@ -45,13 +45,13 @@ TEST(counters_add_up_until_the_step_is_full) {
 /* Goal: no row has a delta that one add refuses. */
 TEST(a_sum_that_one_add_does_not_take_begins_a_new_step) {
     step_clear(&step);
-    assert_true(step_add(&step, 0, tw_str("a"), TW_DELTA_MAX));
-    assert_false(step_add(&step, 0, tw_str("a"), 1));
+    assert_true(step_add(&step, 0, tw_str("a"), TW_DELTA_MAX, 0));
+    assert_false(step_add(&step, 0, tw_str("a"), 1, 0));
     assert_int_equal(step.row[0].delta, TW_DELTA_MAX);
-    assert_true(step_add(&step, 0, tw_str("a"), -1));
+    assert_true(step_add(&step, 0, tw_str("a"), -1, 0));
     step_clear(&step);
-    assert_true(step_add(&step, 0, tw_str("a"), -TW_DELTA_MAX));
-    assert_false(step_add(&step, 0, tw_str("a"), -1));
+    assert_true(step_add(&step, 0, tw_str("a"), -TW_DELTA_MAX, 0));
+    assert_false(step_add(&step, 0, tw_str("a"), -1, 0));
     assert_int_equal(step.count, 1);
 }
 
@@ -61,10 +61,30 @@ TEST(long_keys_are_told_apart) {
     step_clear(&step);
     for (int i = 0; i < STEP_COUNTERS; i++) {
         key[TW_KEY_SIZE_MAX - 1] = (char)i;
-        assert_true(step_add(&step, 0, tw_bytes(key, sizeof key), 1));
+        assert_true(step_add(&step, 0, tw_bytes(key, sizeof key), 1, 0));
     }
     assert_int_equal(step.count, STEP_COUNTERS);
-    assert_false(step_add(&step, 1, tw_bytes(key, sizeof key), 1));
-    assert_true(step_add(&step, 0, tw_bytes(key, sizeof key), 1));
+    assert_false(step_add(&step, 1, tw_bytes(key, sizeof key), 1, 0));
+    assert_true(step_add(&step, 0, tw_bytes(key, sizeof key), 1, 0));
     assert_int_equal(step.row[STEP_COUNTERS - 1].delta, 2);
+}
+
+/* Goal: a line's count and sum are in a step both, or neither.
+ * Method: a step that has room for one counter alone; a sum that would exceed a delta. */
+TEST(a_count_and_its_sum_are_added_together) {
+    step_clear(&step);
+    for (int i = 0; i < STEP_COUNTERS - 1; i++) {
+        char key[8];
+        int size = snprintf(key, sizeof key, "%d", i);
+        assert_true(step_add(&step, 0, tw_bytes(key, (size_t)size), 1, 0));
+    }
+    assert_false(step_add(&step, 0, tw_str("x"), 1, 5));
+    assert_int_equal(step.count, STEP_COUNTERS - 1);
+    assert_true(step_add(&step, 0, tw_str("x"), 1, 0));
+    step_clear(&step);
+    assert_true(step_add(&step, 0, tw_str("a"), 1, TW_DELTA_MAX));
+    assert_true(step_add(&step, 0, tw_str("a"), 1, -7));
+    assert_int_equal(step.count, 2);
+    assert_false(step_add(&step, 0, tw_str("a"), 1, 8));
+    for (size_t i = 0; i < 2; i++) assert_true(step.row[i].delta == (step.row[i].is_sum ? TW_DELTA_MAX - 7 : 2));
 }
