@@ -3,11 +3,12 @@
 # count_first_look.sh TOOL FOLDER -- what a new user tries first: a pipe without a dash, JSON without a word about it,
 # Docker's files, large numbers, and a summary of what could not be read.
 # Goal: nothing need be said that the command can see, and what it cannot see is said with its remedy.
-# Covers: tools/count/plan.c, tools/count/fields.c, tools/count/line.c, tools/count/line_docker.c, tools/common/text.c.
+# Covers: tools/count/plan.c, tools/count/fields.c, tools/count/line.c, tools/count/line_docker.c, tools/count/outcome.c,
+# tools/common/text.c.
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
-plan 12
+plan 16
 line='10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 1 "-" "agent"'
 printf '%s\n' "$line" >"$work/log"
 row() { printf '2015-05-17T10:00:00Z\t%s\t%s\n' "$@"; }
@@ -73,3 +74,27 @@ ok $? 'numbers with K, M and G in plan'
 row 10.0.0.1 1 >"$work/want"
 run 0 count --output tsv --top 1K "$work/log" && same "$work/out" "$work/want"
 ok $? 'and in count'
+
+{
+    printf 'nonsense\n\n%s\nmore \033[31mred\n' "$line"
+    printf '%s\n' "$line" | sed 's/10:05/25:05/'
+} >"$work/bad1"
+printf '\nlast\n' >"$work/bad2"
+run 0 count --output tsv "$work/bad1" "$work/bad2" && err_has "6 lines skipped, first: $work/bad1:1: no time in brackets" &&
+    err_has "  2 lines: no time in brackets, as $work/bad1:1: nonsense" && err_has "  2 lines: empty line, as $work/bad1:2" &&
+    err_has "  1 line: a bracket is not closed, as $work/bad1:4: more \\x1B[31mred" &&
+    err_has "  1 line: no time like [17/May/2015:10:05:03 +0000], as $work/bad1:5: 10.0.0.1 - - [17/May/2015:25:05:03" && [ "$(wc -l <"$work/err")" -eq 5 ]
+ok $? 'skipped lines by reason, each with its first line'
+for follow in '' --follow; do
+    # shellcheck disable=SC2086  # an option or none
+    timeout 100 "$tool" count --output tsv $follow <"$work/bad2" >"$work/out" 2>"$work/err"
+    err_has '2 lines skipped, first: (standard input):1: empty line' && err_has '  1 line: no time in brackets, as (standard input):2: last' || break
+done
+ok $? 'also of standard input, and with --follow'
+printf 'alone\n' >"$work/bad2"
+run 1 count --output tsv "$work/bad2" && err_has "1 line skipped, first: $work/bad2:1: no time in brackets" && err_has '  its text: alone' && [ "$(wc -l <"$work/err")" -eq 3 ]
+ok $? 'a reason that is alone is said once, with the text of its line'
+awk -v line="$line" 'BEGIN { for (i = 0; i < 40000; i++) print i % 7 == 3 ? "none " i : i % 1009 == 1008 ? "" : i % 5000 == 4999 ? line "[" : line }' >"$work/many"
+run 0 count --output tsv --threads 1 "$work/many" && cp "$work/err" "$work/one" && run 0 count --output tsv --threads 8 "$work/many" && same "$work/err" "$work/one" &&
+    err_has "  5714 lines: no time in brackets, as $work/many:4: none 3" && err_has "lines: empty line, as $work/many:1009"
+ok $? 'the examples are the same, whatever the number of threads'

@@ -96,6 +96,21 @@ static bool flush_output(struct sink *sink) {
 
 /* ---- the end ---- */
 
+/* Each reason, with the first line that has it. If there is one alone, the line above has said all but its text. */
+static void reasons_report(const struct outcome *total) {
+    for (size_t i = 0; i < total->reasons; i++) {
+        const struct reason *reason = &total->reason[i];
+        if (total->reasons == 1 && reason->size == 0) return;
+        if (total->reasons == 1) {
+            tool_complain("  its text: %.*s", (int)reason->size, reason->example);
+            return;
+        }
+        tool_complain("  %" PRIu64 " line%s: %s, as %s:%" PRIu64 "%s%.*s", reason->count, reason->count == 1 ? "" : "s",
+                      reason->why, feed_name(reason->file), reason->line, reason->size > 0 ? ": " : "",
+                      (int)reason->size, reason->example);
+    }
+}
+
 /* Reports lines that were read and are not in the output. Returns true if no line is missing (skipped lines do not
  * count). */
 static bool report(const struct plan *plan, const struct result *result) {
@@ -104,6 +119,7 @@ static bool report(const struct plan *plan, const struct result *result) {
         tool_complain("%" PRIu64 " line%s skipped, first: %s:%" PRIu64 ": %s", total->skipped,
                       total->skipped == 1 ? "" : "s", feed_name(result->skipped_file), total->skipped_line,
                       total->skipped_why);
+        reasons_report(total);
     }
     if (total->unserved > 0) {
         tool_complain("memory did not suffice for every key: %" PRIu64

@@ -3,8 +3,7 @@
 
 #include <stdlib.h>
 
-const struct outcome outcome_too_long = {
-    .lines = 1, .skipped = 1, .skipped_line = 1, .skipped_why = "longer than 1 MiB"};
+const char counter_too_long[] = "longer than 1 MiB";
 
 void counter_forget_windows(struct counter *counter) {
     counter->window_start_ms = WINDOWS_FREE;
@@ -29,15 +28,6 @@ struct counter *counter_new(tw_family *family, tw_family *sums, const struct lin
 
 void counter_free(struct counter *counter) {
     free(counter);
-}
-
-static void skip(struct outcome *outcome, uint64_t line, const char *why) {
-    outcome->skipped++;
-    /* A batch reports later than lines that were skipped at once. So this keeps the skipped line with the lowest
-     * number. */
-    if (outcome->skipped_why != NULL && outcome->skipped_line <= line) return;
-    outcome->skipped_line = line;
-    outcome->skipped_why = why;
 }
 
 static const char *refusal(tw_status status) {
@@ -71,7 +61,7 @@ static void counter_settle(struct counter *counter, tw_status status, int64_t un
     } else if (status == TW_ERR_FULL || status == TW_ERR_MEMORY || status == TW_OVERFLOWED) {
         outcome->unserved++;
     } else {
-        skip(outcome, line, refusal(status));
+        outcome_skip(outcome, line, refusal(status), NULL, 0);
     }
 }
 
@@ -134,7 +124,7 @@ static void line_take(struct counter *counter, const char *text, size_t size, st
         if (why == line_is_head)
             outcome->heads++;
         else if (why != line_left_out)
-            skip(outcome, outcome->lines, why);
+            outcome_skip(outcome, outcome->lines, why, text, size);
         return;
     }
     if (counter->rule->element_count > 0) {
@@ -151,7 +141,7 @@ static void line_take(struct counter *counter, const char *text, size_t size, st
 
 void counter_take(struct counter *counter, const char *text, size_t size, struct outcome *outcome) {
     const char *end = text + size;
-    *outcome = (struct outcome){0};
+    memset(outcome, 0, offsetof(struct outcome, reason)); /* the reasons are filled one by one */
     while (text < end) {
         const char *newline = memchr(text, '\n', (size_t)(end - text));
         const char *line_end = newline == NULL ? end : newline;
@@ -159,18 +149,4 @@ void counter_take(struct counter *counter, const char *text, size_t size, struct
         text = newline == NULL ? end : newline + 1;
     }
     batch_add(counter, outcome);
-}
-
-bool outcome_fold(struct outcome *total, const struct outcome *piece, uint64_t lines_before) {
-    bool first = total->skipped_why == NULL && piece->skipped_why != NULL;
-    total->lines += piece->lines;
-    total->heads += piece->heads;
-    total->counted += piece->counted;
-    total->skipped += piece->skipped;
-    total->unserved += piece->unserved;
-    if (first) {
-        total->skipped_line = lines_before + piece->skipped_line;
-        total->skipped_why = piece->skipped_why;
-    }
-    return first;
 }

@@ -8,24 +8,14 @@
 #define TOOL_COUNTER_H
 
 #include "tools/count/line.h"
+#include "tools/count/outcome.h"
 #include "tools/count/windows.h"
 
 #define COUNTER_BATCH 256
 #define COUNTER_WINDOWS_NOTED \
     1024 /* power of two; 8 KiB per thread, and more windows than the lines of a log usually mix */
 
-/* The outcome for the lines of one piece. */
-struct outcome {
-    uint64_t lines;
-    uint64_t heads; /* lines that describe the columns of the others */
-    uint64_t counted;
-    uint64_t skipped;        /* could not be read, or were refused */
-    uint64_t unserved;       /* of new keys, for which there was no memory */
-    uint64_t skipped_line;   /* the first skipped one, counted from 1 */
-    const char *skipped_why; /* NULL if no line was skipped */
-};
-
-extern const struct outcome outcome_too_long; /* of one line that is longer than FEED_LINE_MAX */
+extern const char counter_too_long[]; /* why a line longer than FEED_LINE_MAX is skipped */
 
 struct counter {
     tw_family *family, *sums; /* sums is NULL without --sum */
@@ -55,9 +45,5 @@ void counter_free(struct counter *counter);
 
 /* Counts the lines of a piece, after `head` was set. The last one may lack its newline. */
 void counter_take(struct counter *counter, const char *text, size_t size, struct outcome *outcome);
-
-/* Adds up outcomes. `piece` began after `lines_before` lines of its file. Returns true if this is the first outcome
- * with a skipped line. */
-bool outcome_fold(struct outcome *total, const struct outcome *piece, uint64_t lines_before);
 
 #endif

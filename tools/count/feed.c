@@ -70,7 +70,8 @@ static void fold_in_order(struct crew *crew, struct lane *lane) {
         struct done *done = &lane->ring[lane->folded % RING];
         if (done->file != lane->folded_file) lane->folded_lines = 0;
         lane->folded_file = done->file;
-        (void)outcome_fold(&crew->outcomes[done->file], &done->outcome, lane->folded_lines);
+        (void)outcome_fold(&crew->outcomes[done->file], &done->outcome, lane->folded_lines,
+                           crew->feed->files[done->file]);
         lane->folded_lines += done->outcome.lines;
         done->is_done = false;
     }
@@ -79,7 +80,7 @@ static void fold_in_order(struct crew *crew, struct lane *lane) {
 static void fold_files(struct crew *crew) {
     struct feed *feed = crew->feed;
     for (size_t i = 0; i < feed->file_count; i++)
-        if (outcome_fold(&feed->total, &crew->outcomes[i], 0)) feed->skipped_file = feed->files[i];
+        if (outcome_fold(&feed->total, &crew->outcomes[i], 0, feed->files[i])) feed->skipped_file = feed->files[i];
 }
 
 /* The next piece to count; NULL means that no more will come. */
@@ -115,8 +116,10 @@ static void *worker_run(void *argument) {
     struct worker *worker = argument;
     struct piece *piece;
     while ((piece = work_take(worker->crew)) != NULL) {
-        struct outcome outcome = outcome_too_long;
-        if (!piece->too_long) {
+        struct outcome outcome;
+        if (piece->too_long) {
+            outcome_one_skipped(&outcome, counter_too_long);
+        } else {
             worker->counter->head = &piece->head;
             counter_take(worker->counter, piece->text, piece->size, &outcome);
         }

@@ -247,13 +247,13 @@ static bool step_send(struct resume *resume, struct place *place, const struct t
 
 /* ---- a line ---- */
 
-static void line_skipped(struct resume *resume, const char *file, uint64_t line, const char *why) {
-    struct outcome *total = &resume->result->total;
-    total->skipped++;
-    if (total->skipped_why != NULL) return;
-    total->skipped_why = why;
-    total->skipped_line = line;
-    resume->result->skipped_file = file;
+/* `bytes` is NULL for a line that is too long. */
+static void line_skipped(struct resume *resume, const char *file, uint64_t line, const char *why, const char *bytes,
+                         size_t size) {
+    struct outcome one;
+    memset(&one, 0, sizeof one);
+    outcome_skip(&one, 1, why, bytes, size);
+    if (outcome_fold(&resume->result->total, &one, line - 1, file)) resume->result->skipped_file = file;
 }
 
 /* Counts one line, which is not consumed yet. If the step is full, it is sent up to here first. */
@@ -263,7 +263,7 @@ static bool line_count(struct resume *resume, struct place *place, const struct 
     struct line line;
     const char *why = line_parse(rule, NULL, bytes, size, &line, resume->joined);
     resume->result->total.lines++;
-    if (why != NULL && why != line_left_out) line_skipped(resume, text->file, number, why);
+    if (why != NULL && why != line_left_out) line_skipped(resume, text->file, number, why, bytes, size);
     if (why != NULL) return true;
     int64_t start_ms = windows_start(line.unix_ms, resume->plan->window_ms, rule->utc_offset_ms);
     if (step_add(resume->step, start_ms, line.key, line.delta, line.sum)) return true;
@@ -338,7 +338,7 @@ static enum text_file_state lines_count(struct resume *resume, struct place *pla
         number++;
         if (state == TEXT_FILE_LONG) {
             resume->result->total.lines++;
-            line_skipped(resume, text->file, number, "longer than 1 MiB");
+            line_skipped(resume, text->file, number, counter_too_long, NULL, 0);
         } else if (state == TEXT_FILE_LINE) {
             if (!line_count(resume, place, text, line, size, number)) return TEXT_FILE_TROUBLE;
             text_file_take(text, size);

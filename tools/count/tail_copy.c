@@ -124,7 +124,8 @@ static void rest_count(struct text_file *text, struct tail_file *file, const str
     count->counter->head = &file->head_line;
     bool reported = file->skipping; /* the first line is the rest of one that is too long */
     while ((state = text_file_line(text, &line, &size)) == TEXT_FILE_LINE || state == TEXT_FILE_LONG) {
-        struct outcome piece = outcome_too_long;
+        struct outcome piece;
+        outcome_one_skipped(&piece, counter_too_long);
         if (state == TEXT_FILE_LINE && !reported) counter_take(count->counter, line, size + 1, &piece);
         if (!reported) tail_file_fold(file, count, &piece);
         if (state == TEXT_FILE_LINE) text_file_take(text, size);

@@ -100,7 +100,7 @@ enum tail_got tail_file_read(struct tail_file *file) {
 /* ---- counting ---- */
 
 void tail_file_fold(struct tail_file *file, const struct tail_count *count, const struct outcome *piece) {
-    if (outcome_fold(count->total, piece, file->lines)) *count->skipped_file = count->name;
+    if (outcome_fold(count->total, piece, file->lines, count->name)) *count->skipped_file = count->name;
     file->lines += piece->lines;
 }
 
@@ -133,7 +133,9 @@ static void line_is_long(struct tail_file *file, const struct tail_count *count)
         file->capacity = capacity;
         return;
     }
-    tail_file_fold(file, count, &outcome_too_long);
+    struct outcome piece;
+    outcome_one_skipped(&piece, counter_too_long);
+    tail_file_fold(file, count, &piece);
     file->size = 0;
     file->skipping = true;
 }
