@@ -96,28 +96,54 @@ static bool number_read(const struct fields_asked *asked, const char *text, size
 struct list {
     uint16_t numbers[LINE_FIELDS_MAX];
     struct line_name names[LINE_FIELDS_MAX];
+    struct line_network networks[LINE_FIELDS_MAX];
     size_t count;
 };
 
+/* Digits behind a slash at the end of the text, which is cut there. Returns false if there are none. */
+static bool bits_take(const char *text, size_t *size, unsigned most, uint8_t *bits) {
+    size_t at = *size;
+    unsigned value = 0, scale = 1;
+    for (; at > 0 && *size - at < 3 && text[at - 1] >= '0' && text[at - 1] <= '9'; at--, scale *= 10)
+        value += scale * (unsigned)(text[at - 1] - '0');
+    if (at < 2 || at == *size || text[at - 1] != '/' || value > most) return false;
+    *size = at - 1;
+    *bits = (uint8_t)value;
+    return true;
+}
+
+/* NAME/24/64: the network of an address. Otherwise all of it is the name. */
+static struct line_network network_take(const char *text, size_t *size) {
+    struct line_network network = {.is_wanted = false};
+    size_t left = *size;
+    network.is_wanted = bits_take(text, &left, 128, &network.bits6) && bits_take(text, &left, 32, &network.bits4);
+    if (network.is_wanted) *size = left;
+    return network.is_wanted ? network : (struct line_network){.is_wanted = false};
+}
+
 /* A name of JSON's, where no format was named. It is no number, and so no mistake for one. */
 static bool is_open_name(const struct fields_asked *asked, const char *text, size_t size, uint16_t *number) {
+    size_t digits = 0;
     *number = LINE_FIELD_NAMES_END;
-    return asked->is_open && size > 0 && !(*text >= '0' && *text <= '9');
+    while (digits < size && text[size - digits - 1] >= '0' && text[size - digits - 1] <= '9') digits++;
+    bool is_network = digits > 0 && digits < size && text[size - digits - 1] == '/'; /* bits that are none */
+    return asked->is_open && size > 0 && !(*text >= '0' && *text <= '9') && !is_network;
 }
 
 /* Reads N|NAME[,...]. Returns false if an item is no field, or if there are too many. */
 static bool list_read(const struct fields_asked *asked, const char *text, struct list *list) {
     enum line_format format = asked->format;
     for (list->count = 0; list->count < LINE_FIELDS_MAX;) {
-        size_t size = strcspn(text, ",");
+        size_t whole = strcspn(text, ","), size = whole;
+        list->networks[list->count] = network_take(text, &size);
         if (size == 0) return false;
         list->names[list->count] = (struct line_name){text, size};
         if (!has_own_names(format) && !number_read(asked, text, size, &list->numbers[list->count]) &&
             !is_open_name(asked, text, size, &list->numbers[list->count]))
             return false;
         list->count++;
-        if (text[size] == '\0') return true;
-        text += size + 1;
+        if (text[whole] == '\0') return true;
+        text += whole + 1;
     }
     return false;
 }
@@ -206,9 +232,10 @@ static bool sum_take(struct line_rule *rule, const struct fields_asked *asked) {
     struct list list = {.count = 0};
     if (asked->sum == NULL) return true;
     if (!list_take("sum", asked, asked->sum, &list)) return false;
-    if (list.count == 1) line_rule_set_sum(rule, list.numbers[0], list.names[0]);
-    if (list.count != 1) tool_complain("--sum '%s': one field is wanted, as bytes", asked->sum);
-    return list.count == 1;
+    bool is_one = list.count == 1 && !list.networks[0].is_wanted;
+    if (is_one) line_rule_set_sum(rule, list.numbers[0], list.names[0]);
+    if (!is_one) tool_complain("--sum '%s': one field is wanted, as bytes", asked->sum);
+    return is_one;
 }
 
 /* ---- all ---- */
@@ -239,6 +266,8 @@ bool fields_set(struct line_rule *rule, const struct fields_asked *asked) {
         return false;
     line_rule_set(rule, asked->format, key.numbers, key.count);
     line_rule_set_element(rule, element.numbers, element.count);
+    for (size_t i = 0; i < key.count; i++) line_rule_set_network(rule, i, key.networks[i]);
+    for (size_t i = 0; i < element.count; i++) line_rule_set_network(rule, rule->field_count + i, element.networks[i]);
     rule->finds_json = asked->is_open;
     if (has_own_names(asked->format) || asked->is_open) {
         memcpy(rule->names, key.names, key.count * sizeof *key.names);

@@ -230,21 +230,13 @@ uint16_t line_field_meant(const struct line_rule *rule, uint16_t field) {
     return field < sizeof combined / sizeof *combined ? combined[field] : LINE_FIELD_NAMES_END;
 }
 
-/* Without its port, and without the brackets that an address with a port may need. */
-static tw_key form_address_of(tw_key text) {
-    tw_key address = line_without_port(text);
-    const char *begin = address.data;
-    if (address.size < 2 || begin[0] != '[' || begin[address.size - 1] != ']') return address;
-    return tw_bytes(begin + 1, address.size - 2);
-}
-
 static const char *field_read(const struct words *words, const struct form *form, uint16_t field, tw_key *text) {
     if (field == LINE_FIELD_NAMES_END || form_place_of(form, field) == 0)
         return "lines of this format have no such field";
     const struct line_word *word = form_word_at(words, form_place_of(form, field));
     if (word == NULL) return words->wrong != NULL ? words->wrong : "the line has fewer fields than are asked for";
     struct line_word named = *word;
-    if (field == LINE_FIELD_CLIENT && form->has_port) named.text = form_address_of(named.text);
+    if (field == LINE_FIELD_CLIENT && form->has_port) named.text = line_bare_address(named.text);
     const char *wrong = line_named_check(field, &named);
     if (wrong != NULL) return wrong;
     *text = named.text;

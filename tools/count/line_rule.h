@@ -89,6 +89,12 @@ struct line_name {
 
 struct line_layout; /* layout.h */
 
+/* A field in whose place the network of its address is used. All zero if it is used as it is. */
+struct line_network {
+    bool is_wanted;
+    uint8_t bits4, bits6; /* of an address of IPv4, and of IPv6 */
+};
+
 /* How to read lines. */
 struct line_rule {
     enum line_format format;
@@ -108,6 +114,8 @@ struct line_rule {
     bool has_span;       /* only moments in [since, until) count */
     int64_t since_ms, until_ms;
     struct line_condition where[LINE_WHERE_MAX];
+    bool has_network; /* some field of key or element has one */
+    struct line_network network[2 * LINE_FIELDS_MAX];
     struct line_name names[LINE_FIELDS_ALL]; /* for JSON and W3C, in place of `fields` */
     const struct line_layout *layout;        /* for LINE_LAYOUT; `places` are numbers of its fields */
     struct line_name time_name;              /* for JSON; size is 0 for the usual names */
@@ -189,6 +197,8 @@ extern const char line_time_uncounted[];
 static inline size_t line_field_count(const struct line_rule *rule) {
     return (size_t)rule->field_count + rule->element_count + rule->where_count + rule->sum_count;
 }
+/* Sets the network of a field of the key or the element, by its place in the order of joining. */
+void line_rule_set_network(struct line_rule *rule, size_t index, struct line_network network);
 /* The error of a line that lacks some of them. */
 const char *line_too_short(const struct line_rule *rule);
 /* Makes key and element of a line's fields, if its time counts and it meets the conditions. field_at[i] is the text of

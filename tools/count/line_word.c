@@ -92,6 +92,13 @@ tw_key line_without_port(tw_key text) {
     return tw_bytes(begin, (size_t)(colon - begin));
 }
 
+tw_key line_bare_address(tw_key text) {
+    tw_key address = line_without_port(text);
+    const char *begin = address.data;
+    if (address.size < 2 || begin[0] != '[' || begin[address.size - 1] != ']') return address;
+    return tw_bytes(begin + 1, address.size - 2);
+}
+
 bool line_is_number(tw_key text) {
     const char *at = text.data, *end = at + text.size;
     if (at < end && *at == '-') at++; /* HAProxy: -1 */
