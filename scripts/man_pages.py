@@ -4,7 +4,8 @@
     list           the names of all files of section 3, one a line: what meson.build installs
     OUT            section 3, out of include/tallywheel.h: a page for each group of calls (header_doc.PAGES), and for each
                    call and type a file that leads to its page
-    OUT COMMAND    tallywheel.1, out of what COMMAND and its subcommands say upon --help, and the README's examples
+    OUT COMMAND    tallywheel.1, out of what COMMAND and its subcommands say upon --help, and the README's examples; and
+                   tallywheel-count.1, with the examples of docs/COUNT.md
 
 Always true: the same sources give the same bytes; no text of a page stands in this file, but headings and what the
 command is in a word; the file names that `list` prints are those that OUT gets."""
@@ -292,6 +293,26 @@ def section_1(command: str) -> str:
     return finished([*out, ".SH SEE ALSO", ".BR tallywheel (3)"])
 
 
+def count_examples() -> list[str]:
+    with open(os.path.join(ROOT, "docs/COUNT.md"), encoding="utf-8") as file:
+        return list(dict.fromkeys(re.findall(r"^tallywheel count .*", file.read(), re.MULTILINE)))
+
+
+def section_1_count(command: str) -> str:
+    """A page of its own for the subcommand that most people look for."""
+    version, date = header_doc.version_and_date(ROOT)
+    usage, before, options, after = parts_of(help_of([command, "count"]))
+    rest, status = exit_status_apart(before + after)
+    about = help_of([command])
+    line = next(line for line in about if line.split()[:1] == ["count"])
+    return finished([
+        f'.TH TALLYWHEEL-COUNT 1 "{date}" "tallywheel {version}" "User Commands"', ".SH NAME",
+        *name_lines("tallywheel-count", " ".join(line.split()[1:])), ".SH SYNOPSIS",
+        *unfilled([f"\\fB{literal(line)}\\fR" for line in usage]), ".SH DESCRIPTION", *roff(rest, True), ".SH OPTIONS",
+        *(line for tag, body in options for line in tagged(tag, body)), ".SH EXIT STATUS", *filled(status[0][1]), ".SH EXAMPLES",
+        *unfilled([literal(line) for line in count_examples()]), ".SH SEE ALSO", ".BR tallywheel (1)"])
+
+
 def main() -> int:
     if sys.argv[1:] == ["list"]:
         print("\n".join(section_3()))
@@ -299,7 +320,8 @@ def main() -> int:
     if len(sys.argv) not in (2, 3):
         print(__doc__, file=sys.stderr)
         return 2
-    files = {"tallywheel.1": section_1(sys.argv[2])} if len(sys.argv) == 3 else section_3()
+    files = section_3() if len(sys.argv) == 2 else {
+        "tallywheel.1": section_1(sys.argv[2]), "tallywheel-count.1": section_1_count(sys.argv[2])}
     os.makedirs(sys.argv[1], exist_ok=True)
     for name, text in files.items():
         with open(os.path.join(sys.argv[1], name), "w", encoding="utf-8") as file:

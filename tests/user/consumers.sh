@@ -64,7 +64,7 @@ man_pages_are_there() {
     done
     # shellcheck disable=SC2046
     mandoc -T lint $(grep -rL '^\.so' "$prefix/share/man") || return
-    shows tallywheel.1 --utc-offset && shows tallywheel.1 INSTANCE && shows tallywheel.3 dlclose &&
+    shows tallywheel.1 --utc-offset && shows tallywheel-count.1 --log-format && shows tallywheel.1 INSTANCE && shows tallywheel.3 dlclose &&
         shows tw_add.3 TW_ERR_LATE && shows tw_acquire_some.3 n_max
 }
 
@@ -167,7 +167,8 @@ release_is_made() {
     version=$(sed -n '/^## /{s/^## \([^ ]*\).*/\1/p;q}' release/CHANGELOG.md)
     DEB_BUILD_OPTIONS="nocheck noautodbgsym parallel=$(nproc)" sh release/scripts/release.sh "$version" --rehearse || return
     tree=release/build/release/unpacked/usr
-    for file in bin/tallywheel share/man/man1/tallywheel.1.gz share/man/man3/tw_add.3.gz share/bash-completion/completions/tallywheel \
+    for file in bin/tallywheel share/man/man1/tallywheel.1.gz share/man/man1/tallywheel-count.1.gz \
+        share/man/man3/tw_add.3.gz share/bash-completion/completions/tallywheel \
         share/zsh/vendor-completions/_tallywheel share/tallywheel/alerts.yml share/tallywheel/dashboard.json \
         share/doc/libtallywheel0/copyright share/doc/libtallywheel-dev/copyright share/doc/tallywheel/copyright \
         share/doc/libtallywheel-dev/examples/count_hits.c share/doc/libtallywheel-dev/docs/pictures/flow.svg; do
