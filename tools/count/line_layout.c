@@ -34,6 +34,7 @@ static const char *literal_pass(const struct match *match, struct line_name lite
     bool is_behind = at == match->begin || at[-1] == ' ';
     bool is_joined = match->layout->joins_spaces && is_behind && size > 0 && *text == ' ';
     if (is_joined) text++, size--;
+    if (size == 0) return at; /* and no text */
     return (size_t)(match->end - at) >= size && memcmp(at, text, size) == 0 ? at + size : NULL;
 }
 
