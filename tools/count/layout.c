@@ -13,7 +13,6 @@
 #include <stdlib.h>
 
 #include "tools/common/tool.h"
-#include "tools/count/layout_fields.h"
 
 /* ---- the text ---- */
 

@@ -6,21 +6,10 @@
 #ifndef TOOL_LAYOUT_H
 #define TOOL_LAYOUT_H
 
-#include "tools/count/line_rule.h"
+#include "tools/count/layout_fields.h"
 
 #define LAYOUT_FIELDS_MAX 64
 #define LAYOUT_TEXT_MAX 4096
-
-#define LAYOUT_HOST (LINE_FIELD_NAMES_END + 1) /* a meaning; LINE_FIELD_HOST is 0, which is none here */
-
-enum layout_kind {
-    LAYOUT_TEXT,    /* anything; it ends where the rest of the line has its form */
-    LAYOUT_QUOTED,  /* anything up to a quote without a backslash before it */
-    LAYOUT_WORD,    /* no spaces */
-    LAYOUT_NUMBER,  /* digits, signs and points */
-    LAYOUT_HEADERS, /* HAProxy: {a|b}, or nothing */
-    LAYOUT_TIME
-};
 
 struct layout_field {
     enum layout_kind kind;

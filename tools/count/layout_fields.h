@@ -4,7 +4,18 @@
 #ifndef TOOL_LAYOUT_FIELDS_H
 #define TOOL_LAYOUT_FIELDS_H
 
-#include "tools/count/layout.h"
+#include "tools/count/line_rule.h"
+
+#define LAYOUT_HOST (LINE_FIELD_NAMES_END + 1) /* a meaning; LINE_FIELD_HOST is 0, which is none here */
+
+enum layout_kind {
+    LAYOUT_TEXT,    /* anything; it ends where the rest of the line has its form */
+    LAYOUT_QUOTED,  /* anything up to a quote without a backslash before it */
+    LAYOUT_WORD,    /* no spaces */
+    LAYOUT_NUMBER,  /* digits, signs and points */
+    LAYOUT_HEADERS, /* HAProxy: {a|b}, or nothing */
+    LAYOUT_TIME
+};
 
 struct field_kind {
     const char *name;

@@ -34,8 +34,6 @@ bool line_is_host(tw_key text);
 bool line_is_address(tw_key text);
 /* Without ":443" at its end. An address without a port stays whole. */
 tw_key line_without_port(tw_key text);
-/* Also without the brackets that an address with a port may need. */
-tw_key line_bare_address(tw_key text);
 /* A whole number, or "-" if there is none. */
 bool line_is_number(tw_key text);
 /* Three digits, or -, -1 or 0 for a request that got no answer. */

@@ -1,8 +1,6 @@
 /* line_rule.c -- the fields that a rule names, and their use. See line_rule.h. */
 #include "tools/count/line_rule.h"
 
-#include "tools/count/line_form.h"
-
 const char line_no_json[] = "not a JSON object, and access logs have no field of a name that was given";
 const char line_time_uncounted[] = "its time is not in the years 1000 to 9998";
 

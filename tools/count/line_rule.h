@@ -180,6 +180,8 @@ static inline int line_digits(const char *text, unsigned count) {
     return value;
 }
 
+/* An address without its port, and without the brackets that it may need then (line_word.c). */
+tw_key line_bare_address(tw_key text);
 /* Reads a whole number within TW_DELTA_MAX, all of the text; "-" and no text are 0. */
 bool line_whole_read(const char *text, size_t size, int64_t *number);
 /* Reads a decimal number, all of the text. */

@@ -346,7 +346,7 @@ static uint64_t meaning_of(const struct draft *draft) {
                                              draft->until, plan->redis_key, NULL};
     size_t count = 6;
     for (size_t i = 0; i < fields->where_count; i++) texts[count++] = fields->where[i];
-    if (draft->log_format != NULL) texts[count++] = draft->log_format; /* a batch of before has the same hash */
+    if (draft->log_format != NULL) texts[count++] = draft->log_format; /* an earlier batch has the same hash */
     if (fields->sum != NULL) texts[count++] = fields->sum;
     uint64_t hash = TEXT_HASH_BEGIN;
     for (size_t i = 0; i < count; i++) /* each with its NUL; an option that is not there is empty */
