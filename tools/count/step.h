@@ -28,8 +28,8 @@ struct step {
 };
 
 void step_clear(struct step *step);
-/* Adds a line's count, and its sum if it is not 0. Returns false if the step is full; then it is unchanged. An empty step
- * accepts any line. */
+/* Adds a line's count, and its sum if it is not 0. Returns false if the step is full; then it is unchanged. An empty
+ * step accepts any line. */
 bool step_add(struct step *step, int64_t start_ms, tw_key key, int64_t delta, int64_t sum);
 
 #endif
