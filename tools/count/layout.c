@@ -4,7 +4,7 @@
  *     %h %l %u %t \"%r\" %>s %b \"%{User-Agent}i\"                                        Apache: LogFormat
  *     %ci:%cp [%tr] %ft %b/%s %ST %B %hr %{+Q}r                                           HAProxy: log-format
  *
- * The text may have its quotes and the words of its configuration around it. Which server it is follows from its fields.
+ * The text may have its quotes and the words of its configuration around it. Its fields show which server it is of.
  * Always true: a refusal names the place, counted from 1 in the text as it was given. */
 #include "tools/count/layout.h"
 

@@ -1,5 +1,5 @@
-/* layout_fields.h -- the fields that nginx, Apache and HAProxy have for their logs. The kinds are those whose text shows
- * its end, and the meanings are the names that access logs have.
+/* layout_fields.h -- the fields that nginx, Apache and HAProxy have for their logs. The kinds are those whose text
+ * shows its end, and the meanings are the names that access logs have.
  * Always true: each table ends with the row of all other names. */
 #ifndef TOOL_LAYOUT_FIELDS_H
 #define TOOL_LAYOUT_FIELDS_H

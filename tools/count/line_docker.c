@@ -1,5 +1,5 @@
-/* line_docker.c -- a JSON object among access logs: a line as Docker keeps it in its own files (the json-file driver), or
- * one of JSON itself, which is read by its members' names if no format was named:
+/* line_docker.c -- a JSON object among access logs: a line as Docker keeps it in its own files (the json-file driver),
+ * or one of JSON itself, which is read by its members' names if no format was named:
  *
  *     {"log":"10.0.0.1 - - [17/May/2015:10:05:03 +0000] \"GET /a HTTP/1.1\" 200 12\n","stream":"stdout","time":"..."}
  *     {"time_iso8601":"2015-05-17T10:05:03+00:00","remote_addr":"10.0.0.1"}

@@ -1,8 +1,8 @@
 /* line_layout.c -- reads a line by the layout of its log (--log-format).
  *
  * The fields follow each other, with the format's own text between them. A time, a number, a word or a text in quotes
- * shows its end itself. Any other text ends at the first place from which on the whole rest of the line has its form. So
- * a user that contains the text behind it is found as a whole.
+ * shows its end itself. Any other text ends at the first place from which on the whole rest of the line has its form.
+ * So a user that contains the text behind it is found as a whole.
  * Always true: a line is read if all of it has the form of the layout. The work for a line is bounded, whoever has
  * written it. */
 #include "tools/count/layout.h"

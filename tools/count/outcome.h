@@ -1,6 +1,6 @@
 /* outcome.h -- what became of lines: how many counted, and how many were skipped for which reason.
- * Always true: a reason is one of the constant texts of the parsers. Of each there is an example, which is the first line
- * of the input that has it. */
+ * Always true: a reason is one of the constant texts of the parsers. Of each there is an example, which is the first
+ * line of the input that has it. */
 #ifndef TOOL_OUTCOME_H
 #define TOOL_OUTCOME_H
 
