@@ -130,7 +130,11 @@ ngx_http_tallywheel_note(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_rul
         ctx->shadow_denied |= !verdict->allowed;
     }
 
-    if (status < 0) {
+    if (status == TW_ERR_FULL) {
+        ctx->status = "error";
+        ngx_http_tallywheel_note_full(rule, 1, log);
+
+    } else if (status < 0) {
         ctx->status = "error";
         ngx_log_error(NGX_LOG_ERR, log, 0, "tallywheel_zone \"%V\": %s: %s", &rule->zone_name,
                       tw_status_name(status), ctx->answered ? tw_status_text(status) : tw_error_text());
@@ -143,7 +147,7 @@ ngx_http_tallywheel_note(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_rul
     }
 
     if (status == TW_OK && verdict->decided_by == TW_BY_FULL) {
-        ngx_http_tallywheel_note_full(rule, log);
+        ngx_http_tallywheel_note_full(rule, 0, log);
     }
 
     if (!passes || !verdict->allowed) {
@@ -235,7 +239,7 @@ ngx_http_tallywheel_take_joined(ngx_http_tallywheel_ctx_t *ctx)
         ctx->decider = entry->rule;
 
         if (ctx->verdict.decided_by == TW_BY_FULL) {
-            ngx_http_tallywheel_note_full(entry->rule, ctx->request->connection->log);
+            ngx_http_tallywheel_note_full(entry->rule, 0, ctx->request->connection->log);
         }
 
         if (entry->taken) {

@@ -1,7 +1,7 @@
 /* full.c -- memory= and full= of a zone: how much memory it has, and what happens to new keys when that is used up.
  *   full=evict  the keys that cost least are forgotten, so new keys stay limited (docs/LIMITS.md, "A full table")
  *   full=deny   new keys are denied
- *   full=admit  new keys are admitted and not counted, and the log says so
+ *   full=admit  new keys are admitted and not counted
  * Always true: a stock, a hold and a count never forget. A zone that evicts has memory of its own: the floods of other
  * zones do not fill it, nor its own flood theirs. */
 #include "ngx_http_tallywheel.h"
@@ -10,7 +10,7 @@
 /* A zone with less than this would have no room for two windows. */
 #define NGX_HTTP_TALLYWHEEL_SHARE_LEAST  (256 * 1024)
 
-/* One line in this time says that a zone admits without counting. */
+/* One line in this time says that a zone is full. */
 #define NGX_HTTP_TALLYWHEEL_FULL_MS  60000
 
 
@@ -161,9 +161,9 @@ ngx_http_tallywheel_part(ngx_http_tallywheel_engine_t *e)
 }
 
 
-/* A request was decided without a count, because there was no room for one. */
+/* A request was decided without a count, because there was no room for one: it was admitted, or denied. */
 void
-ngx_http_tallywheel_note_full(ngx_http_tallywheel_rule_t *rule, ngx_log_t *log)
+ngx_http_tallywheel_note_full(ngx_http_tallywheel_rule_t *rule, ngx_uint_t denies, ngx_log_t *log)
 {
     ngx_http_tallywheel_family_t  *home = rule->home;
 
@@ -174,7 +174,7 @@ ngx_http_tallywheel_note_full(ngx_http_tallywheel_rule_t *rule, ngx_log_t *log)
     }
 
     home->said_full = ngx_current_msec;
-    ngx_log_error(NGX_LOG_WARN, log, 0, "tallywheel_zone \"%V\" is full and admits new keys without counting them: "
-                  "%L in this worker so far; memory= or tallywheel_memory is too small for its keys",
-                  &rule->zone_name, home->uncounted);
+    ngx_log_error(NGX_LOG_WARN, log, 0, "tallywheel_zone \"%V\" is full and %s: %L in this worker so far; "
+                  "memory=, keys= or tallywheel_memory is too small for its keys", &rule->zone_name,
+                  denies ? "denies new keys" : "admits new keys without counting them", home->uncounted);
 }

@@ -29,7 +29,7 @@ typedef struct {
     uint64_t                       share;        /* the part of the memory that it was opened with (full.c) */
     int64_t                        start_ms;     /* of the window that this worker has seen last */
     ngx_msec_t                     known_until;  /* ngx_current_msec; so long that window is open */
-    int64_t                        uncounted;    /* requests that this worker admitted without counting them (full.c) */
+    int64_t                        uncounted;    /* requests that this worker could not count (full.c) */
     ngx_msec_t                     said_full;    /* ngx_current_msec when the log said so last */
 } ngx_http_tallywheel_family_t;
 
@@ -280,7 +280,7 @@ void ngx_http_tallywheel_set_policies(ngx_cycle_t *cycle, ngx_http_tallywheel_ma
 const char *ngx_http_tallywheel_full_parameter(ngx_str_t *argument, ngx_http_tallywheel_zone_t *zone);
 char *ngx_http_tallywheel_full(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf);
 uint64_t ngx_http_tallywheel_part(ngx_http_tallywheel_engine_t *e);
-void ngx_http_tallywheel_note_full(ngx_http_tallywheel_rule_t *rule, ngx_log_t *log);
+void ngx_http_tallywheel_note_full(ngx_http_tallywheel_rule_t *rule, ngx_uint_t denies, ngx_log_t *log);
 
 /* sentences.c */
 const char *ngx_http_tallywheel_sentence(ngx_pool_t *pool, const char *text);

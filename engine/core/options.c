@@ -339,10 +339,8 @@ static const char *no_guests(const tw_family_options *in, const struct twi_optio
     if (context->has_redis) return "with Redis belongs to TW_WINDOW_FOREVER families";
     if (in->on_window_closed != NULL) return "is not for families with on_window_closed: it would not see evicted keys";
     if (in->kind != TW_KIND_COUNTER) return "belongs to TW_KIND_COUNTER";
-    if (in->limit_mode == TW_LIMIT_HARD)
-        return "is not for TW_LIMIT_HARD: what an evicted key took could be sold again";
-    if (in->limit_mode == TW_LIMIT_STRICT) return "is not for TW_LIMIT_STRICT: an evicted key could pass its limit";
-    return NULL;
+    return in->limit_mode != TW_LIMIT_SOFT ? "belongs to TW_LIMIT_SOFT: what an evicted key took could be sold again"
+                                           : NULL;
 }
 
 /* In an endless family, only Redis keeps the count of a key that was evicted (trap E26). */

@@ -336,7 +336,7 @@ struct twi_random_source {
 /* The thread that answers on watch_path (engine/stats.c). */
 struct twi_watcher {
     struct tw_watch *watch; /* NULL: none */
-    struct tw_family *held;  /* the turn does not free it; under the roster's lock */
+    struct tw_family *held; /* the turn does not free it; under the roster's lock */
 };
 
 /* The thread that drives the calls that wait for Redis (calls.h). */

@@ -112,8 +112,8 @@ struct twi_quota {
     /* with guests (guests.h): the size of their table in each window, and how many windows share the memory. 0: none */
     _Atomic uint32_t guest_lines;
     _Atomic uint8_t windows;
-    _Atomic bool overflows;       /* adds of keys without memory are counted in the overflow counter */
-    twi_parts parts;              /* the memory reserved for it: bytes_max, or more if the share was larger */
+    _Atomic bool overflows; /* adds of keys without memory are counted in the overflow counter */
+    twi_parts parts;        /* the memory reserved for it: bytes_max, or more if the share was larger */
 };
 
 /* Records that are prepared in advance (area.h). Each has 1 to 4 lines. `places` is the number of records for short

@@ -56,14 +56,14 @@ def begun(server: Nginx) -> list:
 
 def policies() -> None:
     rules = "tallywheel_limit z $arg_a 3;"
-    server = make("policies", "tallywheel_zone z window=month;", rules)
+    server = make("policies", "tallywheel_zone z window=month full=admit;", rules)
     same([server.ask("/page?a=1").status for _ in range(4)], [200, 200, 200, 429])
     for parameters in ("shadow", "shadow outage=closed", "shadow outage=open grace=5s", "shadow keys=1"):
-        reload(server, f"tallywheel_zone z window=month {parameters};", rules)
+        reload(server, f"tallywheel_zone z window=month full=admit {parameters};", rules)
         answer = server.ask("/page?a=1")
         same((answer.status, answer.getheader("X-Used"), answer.getheader("X-Shadow")), (200, "3", "denied"), parameters)
     same(server.ask("/page?a=2").getheader("X-Used"), "0", "a key more than keys= admits is not counted")
-    reload(server, "tallywheel_zone z window=month;", rules)
+    reload(server, "tallywheel_zone z window=month full=admit;", rules)
     answer = server.ask("/page?a=1")
     same((answer.status, answer.getheader("X-Used")), (429, "3"), "nobody is denied by shadow any more")
     same([server.ask("/page?a=2").getheader("X-Used") for _ in range(2)], ["1", "2"], "keys= bounds nothing any more")

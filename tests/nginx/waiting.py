@@ -320,7 +320,7 @@ WRONG = [
     ("tallywheel_zone a; tallywheel_limit a $uri 3 wait=1s queue=0;", 'invalid parameter "queue=0" of "tallywheel_limit": the queue is a number from 1 to 1000000'),
     ("tallywheel_zone a; tallywheel_limit a $uri 3 wait=1s queue=many;", 'invalid parameter "queue=many" of "tallywheel_limit": the queue is a number from 1 to 1000000'),
     ("tallywheel_zone a; tallywheel_limit a $uri 3 wait=0 queue=3;", 'invalid parameter "wait=0" of "tallywheel_limit": the wait is a time of at most 10m, such as 200ms'),
-    ("tallywheel_zone a window=forever; tallywheel_hold a $uri 3 queue=3;", 'invalid parameter "queue=3" of "tallywheel_hold": the only parameter is status='),
+    ("tallywheel_zone a window=forever; tallywheel_hold a $uri 3 queue=3;", 'invalid parameter "queue=3" of "tallywheel_hold": the parameters are status=, outage_status= and invalid='),
 ]
 
 

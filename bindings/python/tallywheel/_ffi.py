@@ -13,7 +13,7 @@ CDEF = next(path for path in (os.path.join(HERE, "tallywheel.cdef.h"), os.path.j
 SIMPLE = {
     "void": None, "bool": ctypes.c_bool, "char": ctypes.c_char, "int": ctypes.c_int, "tw_status": ctypes.c_int,
     "size_t": ctypes.c_size_t, "int64_t": ctypes.c_int64, "uint8_t": ctypes.c_uint8, "uint16_t": ctypes.c_uint16,
-    "uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64,
+    "uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64, "unsigned": ctypes.c_uint,
 }
 structs: dict = {}
 enums: dict = {}  # tag -> {name: value}
@@ -60,7 +60,7 @@ def declared(text: str) -> list:
     if match:
         arguments = [declared(one)[0][1] for one in split_arguments(match.group(3))]
         return [(match.group(2), ctypes.CFUNCTYPE(type_of(match.group(1)), *arguments))]
-    base, names = re.match(r"((?:const )?\w+ \**)(.*)$", text).groups()
+    base, names = re.match(r"((?:const )?\w+ (?:\*(?:const )?)*)(.*)$", text).groups()
     found = []
     for name in names.split(", "):
         name, size = re.match(r"(\w+)(?:\[(\d+)\])?$", name).groups()

@@ -218,8 +218,8 @@ static int64_t in_use(struct stage *stage) {
     return atoll(redis_server_ask(&stage->server, "ZCOUNT", "tw:hold:s:h", "0", "+inf", NULL));
 }
 
-/* Goal: a statement that comes after the release of its slot does not bring that slot back. Method: the network keeps it, and
- * the connection ends; no new one is had, so no other statement follows. The release goes over another connection. */
+/* Goal: a statement that comes after the release of its slot does not bring that slot back. Method: the network keeps
+ * it, and the connection ends; no new one is had, so no other statement follows. The release goes over another one. */
 TEST(a_late_statement_brings_no_slot_back) {
     struct stage stage;
     struct proxy_order keep = {.fault = PROXY_HOLD, .times = 1};

@@ -236,12 +236,13 @@ static bool any_hook(void *ctx, tw_family *family, int64_t start_ms, int64_t end
 }
 
 RIG_TEST(what_cannot_forget_is_refused_with_the_field) {
+    static const char sold_again[] =
+        "on_full: TW_ON_FULL_EVICT_IDLE belongs to TW_LIMIT_SOFT: what an evicted key took could be sold again";
     tw_family_options options = guest_options("x", TW_SHAPE_FIXED);
     options.limit_mode = TW_LIMIT_HARD;
-    refused(&options, "on_full: TW_ON_FULL_EVICT_IDLE is not for TW_LIMIT_HARD: what an evicted key took could be sold "
-                      "again");
+    refused(&options, sold_again);
     options.limit_mode = TW_LIMIT_STRICT;
-    refused(&options, "on_full: TW_ON_FULL_EVICT_IDLE is not for TW_LIMIT_STRICT: an evicted key could pass its limit");
+    refused(&options, sold_again);
     options.limit_mode = TW_LIMIT_SOFT;
     options.on_window_closed = any_hook;
     refused(&options, "on_full: TW_ON_FULL_EVICT_IDLE is not for families with on_window_closed: it would not see "
