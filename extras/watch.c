@@ -278,6 +278,8 @@ static tw_status watch_fill_scope(struct twi_watch_scope *scope, tw_family *cons
 
 tw_status tw_watch_open(tw_family *const *families, size_t count, uint32_t writes, tw_watch **out) {
     int ends[2];
+    TWI_NEED(families);
+    TWI_NEED_AS(out, "watch");
     if (count == 0) return twi_refuse(TW_ERR_RANGE, "families: there is none");
     struct tw_watch *watch = watch_make();
     if (watch == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
@@ -296,6 +298,7 @@ tw_status tw_watch_open(tw_family *const *families, size_t count, uint32_t write
 }
 
 tw_status tw_watch_take(tw_watch *watch, int fd) {
+    TWI_NEED(watch);
     int flags = fcntl(fd, F_GETFL);
     if (flags >= 0) (void)fcntl(fd, F_SETFL, flags | O_NONBLOCK);
     fd = twi_descriptor_own(fd);
@@ -306,5 +309,5 @@ tw_status tw_watch_take(tw_watch *watch, int fd) {
 }
 
 void tw_watch_close(tw_watch *watch) {
-    watch_close(watch);
+    if (watch != NULL) watch_close(watch);
 }

@@ -927,7 +927,7 @@ TW_API void tw_pin_close(tw_pin *pin);
  *  Returns:
  *    TW_OK
  *    TW_ERR_KEY      the text is no address, or has more than one, such as a port or a blank
- *    TW_ERR_OPTIONS  bits4 above 32, bits6 above 128, no buffer, or buffer_size below 64 */
+ *    TW_ERR_OPTIONS  bits4 above 32, bits6 above 128, buffer_size below 64, or NULL */
 TW_API tw_status tw_key_network(const char *address, size_t size, unsigned bits4, unsigned bits6,
                                 char *buffer, size_t buffer_size, tw_key *key);
 

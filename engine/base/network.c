@@ -144,11 +144,12 @@ static void mask(unsigned char *bytes, size_t size, unsigned bits) {
 tw_status tw_key_network(const char *address, size_t size, unsigned bits4, unsigned bits6, char *buffer,
                          size_t buffer_size, tw_key *key) {
     unsigned char bytes[16];
+    if (size != 0) TWI_NEED(address); /* an empty text may be NULL, and is no address */
+    TWI_NEED(buffer);
     if (bits4 > 32) return twi_refuse(TW_ERR_OPTIONS, "bits4: an IPv4 address has 32 bits");
     if (bits6 > 128) return twi_refuse(TW_ERR_OPTIONS, "bits6: an IPv6 address has 128 bits");
-    if (buffer == NULL) return twi_refuse(TW_ERR_OPTIONS, "buffer: is NULL");
     if (buffer_size < BUFFER_MIN) return twi_refuse(TW_ERR_OPTIONS, "buffer_size: the buffer has 64 bytes or more");
-    size_t found = address != NULL ? address_read(address, size, bytes) : 0;
+    size_t found = size != 0 ? address_read(address, size, bytes) : 0;
     if (found == 0) return twi_refuse(TW_ERR_KEY, "address: is no address of IPv4 or IPv6");
     unsigned bits = found == 4 ? bits4 : bits6;
     mask(bytes, found, bits);

@@ -30,7 +30,7 @@ figures = (ctypes.c_int64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_bool, ctyp
            _ffi.structs["tw_reading"])
 documented = {("tw_audit_sized", "engine"), ("tw_audit_sized", "found"), ("tw_audit_sized", "report"), ("tw_limits_close", "limits"),
               ("tw_limits_find", "found"), ("tw_limited_find", "found"), ("tw_queue_close", "queue"), ("tw_lock_release_async", "request"),
-              ("tw_hold_release_async", "request"), ("tw_reserve_cancel_async", "request")}
+              ("tw_hold_release_async", "request"), ("tw_reserve_cancel_async", "request"), ("tw_key_network", "key")}
 folder = tempfile.TemporaryDirectory()
 pathlib.Path(folder.name + "/limits").write_text("login * 1 1h\n")
 
@@ -73,6 +73,8 @@ def values(name: str) -> list:
             found.append(by_name[argument])
         elif kind is ctypes.c_char_p:
             found.append(b"login" if argument == "family" else folder.name.encode() + b"/limits" if argument == "path" else b"x")
+        elif argument == "buffer_size":
+            found.append(4096)
         elif kind is Key:
             found.append(Key(b"k", 1))
         elif issubclass(kind, ctypes._CFuncPtr):

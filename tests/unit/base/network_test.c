@@ -161,6 +161,7 @@ TEST(a_text_that_is_no_address_is_refused) {
     char mine[64];
     tw_key key;
     assert_int_equal(tw_key_network(NULL, 0, 24, 64, mine, sizeof mine, &key), TW_ERR_KEY);
+    assert_int_equal(tw_key_network(NULL, 8, 24, 64, mine, sizeof mine, &key), TW_ERR_OPTIONS);
     assert_string_equal(tw_error_text(), "address: is no address of IPv4 or IPv6");
 }
 
@@ -200,7 +201,7 @@ TEST(bits_and_buffers_have_bounds) {
         assert_string_equal(tw_error_text(), cases[at].text);
     }
     assert_int_equal(tw_key_network("10.1.2.3", 8, 24, 64, NULL, 64, &key), TW_ERR_OPTIONS);
-    assert_string_equal(tw_error_text(), "buffer: is NULL");
+    assert_string_equal(tw_error_text(), "buffer: it may not be NULL");
     assert_string_equal(mine, "as before");
     assert_int_equal(key.size, 4);
     assert_int_equal(tw_key_network("10.1.2.3", 8, 24, 64, mine, sizeof mine, NULL), TW_OK);
