@@ -161,8 +161,8 @@ TEST(a_text_that_is_no_address_is_refused) {
     char mine[64];
     tw_key key;
     assert_int_equal(tw_key_network(NULL, 0, 24, 64, mine, sizeof mine, &key), TW_ERR_KEY);
-    assert_int_equal(tw_key_network(NULL, 8, 24, 64, mine, sizeof mine, &key), TW_ERR_OPTIONS);
     assert_string_equal(tw_error_text(), "address: is no address of IPv4 or IPv6");
+    assert_int_equal(tw_key_network(NULL, 8, 24, 64, mine, sizeof mine, &key), TW_ERR_OPTIONS);
 }
 
 /* Goal: a text of a megabyte is refused, or cut at its scope, without being read to its end. */
