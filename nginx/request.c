@@ -173,8 +173,8 @@ ngx_http_tallywheel_decide(ngx_http_tallywheel_ctx_t *ctx)
 
     if (rc != NGX_OK) {
         ctx->decided = 1;
-        ctx->denied = (rc == NGX_DECLINED);
-        return (rc == NGX_DECLINED) ? NGX_HTTP_SERVICE_UNAVAILABLE : NGX_HTTP_INTERNAL_SERVER_ERROR;
+        ctx->denied = (rc > 0); /* with that status, by a rule that denies what is no number */
+        return ctx->denied ? rc : NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     rc = ngx_http_tallywheel_take(ctx);

@@ -140,7 +140,7 @@ ngx_http_tallywheel_numbers(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_
 
 
 /* Rules of the location, with the values of this request. A rule without a key or a limit is left out. Returns
- * NGX_DECLINED if a value is no number, and its rule denies then. */
+ * the status of the answer if a value is no number, and its rule denies then. */
 ngx_int_t
 ngx_http_tallywheel_add_entries(ngx_http_tallywheel_ctx_t *ctx)
 {
@@ -176,7 +176,7 @@ ngx_http_tallywheel_add_entries(ngx_http_tallywheel_ctx_t *ctx)
 
             if (rc == NGX_DECLINED) {
                 if (rule->denies_invalid && !rule->zone->options.shadow) {
-                    return NGX_DECLINED;
+                    return (ngx_int_t) rule->outage_status;
                 }
 
                 continue;

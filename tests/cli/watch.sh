@@ -3,7 +3,7 @@
 # watch.sh TOOL FOLDER PROGRAM -- `tallywheel top` and `show` look at a program that runs: watch_engine.c, whose counts are
 # known. The screen is asked for by a terminal of the test's own (python's pty), and resized.
 # Covers: tools/reset.c, tools/top/top.c, tools/top/top_screen.c, tools/top/top_json.c.
-tool=$1
+tool=$(realpath "$1")
 engine=$3
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"

@@ -12,14 +12,14 @@ import rig
 from rig import Nginx, run, same
 
 rig.begin(sys.argv)
-FLOOD = 60000  # ten times as many as a zone of 1m has counters for, guests left out
+FLOOD = 15000  # ten times as many as a zone of 256k has counters for, guests left out
 
 ZONES = """
-tallywheel_memory 16m;
-tallywheel_zone fixed window=1d memory=1m; tallywheel_zone sliding window=1d shape=sliding memory=1m;
-tallywheel_zone even window=1d shape=gcra memory=1m; tallywheel_zone other window=1d memory=1m;
-tallywheel_zone stock window=forever mode=hard memory=1m; tallywheel_zone plain window=1d;
-tallywheel_zone admits window=1d memory=1m full=admit;
+tallywheel_memory 4m;
+tallywheel_zone fixed window=1d memory=256k; tallywheel_zone sliding window=1d shape=sliding memory=256k;
+tallywheel_zone even window=1d shape=gcra memory=256k; tallywheel_zone other window=1d memory=256k;
+tallywheel_zone stock window=forever mode=hard memory=256k; tallywheel_zone plain window=1d;
+tallywheel_zone admits window=1d memory=256k full=admit;
 access_log off; log_format tw '$uri?$args $tallywheel_decided_by';
 server {
     LISTEN

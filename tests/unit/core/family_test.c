@@ -88,7 +88,7 @@ RIG_TEST(wrong_options_are_named_and_change_nothing) {
     REFUSED(redis_key, "no key");
     REFUSED(redis_key, "%k"); /* two minutes under one name */
     REFUSED(memory_share, UINT64_MAX);
-    REFUSED(on_full, 2);
+    REFUSED(on_full, 3);
     REFUSED(on_full_limit, 2);
     REFUSED(size, 0);
     assert_null(tw_family_find(rig.engine, "f"));
