@@ -260,11 +260,11 @@ static int watch_compare_names(const void *one, const void *other) {
 
 /* Copies the families, sorted, and lists their engines. */
 static tw_status watch_fill_scope(struct twi_watch_scope *scope, tw_family *const *families, size_t count) {
-    scope->families = malloc(count * sizeof *scope->families);
-    scope->engines = malloc(count * sizeof *scope->engines);
+    scope->families = calloc(count, sizeof(void *));
+    scope->engines = calloc(count, sizeof(void *));
     if (scope->families == NULL || scope->engines == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
-    memcpy(scope->families, families, count * sizeof *families);
-    qsort(scope->families, count, sizeof *scope->families, watch_compare_names);
+    memcpy(scope->families, families, count * sizeof(void *));
+    qsort(scope->families, count, sizeof(void *), watch_compare_names);
     scope->family_count = count;
     for (size_t i = 0, k; i < count; i++) {
         tw_engine *engine = twi_watch_engine(scope->families[i]);

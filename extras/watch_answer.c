@@ -140,6 +140,7 @@ static void answer_add_stats(tw_engine *engine, tw_stats *sum, int64_t *age_ms, 
 
 static void answer_put_stats(const struct twi_watch_scope *scope, struct twi_watch_text *text) {
     tw_stats stats;
+    memset(&stats, 0, sizeof stats);
     int64_t age_ms = -1;
     size_t count = scope->engine != NULL ? 1 : scope->engine_count;
     for (size_t i = 0; i < count; i++)

@@ -127,7 +127,7 @@ static const struct field_kind *kind_find(const struct field_kind *kinds, const 
 
 static struct line_name room_take(struct line_layout *layout, const char *text, size_t size) {
     struct line_name name = {layout->room + layout->room_used, size};
-    memcpy(layout->room + layout->room_used, text, size);
+    if (size != 0 && text != NULL) memcpy(layout->room + layout->room_used, text, size);
     layout->room_used += size;
     return name;
 }

@@ -82,7 +82,7 @@ static bool rule_join(const tw_key *field_at, size_t count, bool moves, char *ro
         size_t need = field_at[i].size + (size_t)(i > 0);
         if (need > room_size - size) return false;
         if (i > 0) room[size++] = ':';
-        memcpy(room + size, field_at[i].data, field_at[i].size);
+        if (field_at[i].size != 0) memcpy(room + size, field_at[i].data, field_at[i].size);
         size += field_at[i].size;
     }
     *whole = tw_bytes(room, size);
@@ -103,7 +103,7 @@ static const char *network_make(struct line_network network, tw_key *field, char
 /* Makes key and element with networks in them. They cannot stay in the line. */
 static const char *networks_key(const struct line_rule *rule, const tw_key *field_at, struct line *line, char *joined) {
     char texts[2 * LINE_FIELDS_MAX][NETWORK_TEXT];
-    tw_key made[2 * LINE_FIELDS_MAX];
+    tw_key made[2 * LINE_FIELDS_MAX] = {{NULL, 0}};
     size_t count = (size_t)rule->field_count + rule->element_count;
     for (size_t i = 0; i < count; i++) {
         made[i] = field_at[i];

@@ -185,16 +185,16 @@ static bool sum_take(void *ctx, const tw_count *count) {
     struct row *key = &wanted;
     if (count->key.size == 0) return true;
     saturating_add(&by_key->rows->field_sum, count->local);
-    struct row **found = bsearch(&key, by_key->row, by_key->rows->count, sizeof *by_key->row, row_pointers_compare);
+    struct row **found = bsearch(&key, by_key->row, by_key->rows->count, sizeof(void *), row_pointers_compare);
     if (found != NULL) (*found)->sum = count->local;
     return true;
 }
 
 tw_status rows_add_sums(struct rows *rows, tw_family *sums, int64_t start_ms) {
-    struct by_key by_key = {rows, malloc((rows->count + 1) * sizeof *by_key.row)};
+    struct by_key by_key = {rows, malloc((rows->count + 1) * sizeof(void *))};
     if (by_key.row == NULL) return TW_ERR_MEMORY;
     for (size_t i = 0; i < rows->count; i++) by_key.row[i] = &rows->row[i];
-    qsort(by_key.row, rows->count, sizeof *by_key.row, row_pointers_compare);
+    qsort(by_key.row, rows->count, sizeof(void *), row_pointers_compare);
     tw_status status = tw_each(sums, start_ms, sum_take, &by_key);
     free(by_key.row);
     return status;

@@ -176,7 +176,8 @@ TEST(an_evicted_key_comes_back_with_its_total) {
     assert_status(tw_add(stream.family, tw_str("user0"), 100, NULL), TW_OK);
     for (int i = 0; i < 200 && test_stat_of(stream.engine, evicted) == 0; i++) test_sleep_ms(20);
     assert_i64_equal(test_stat_of(stream.engine, evicted), 1);
-    assert_true(test_wait(is_unknown, stream.family, TEST_PATIENCE_MS)); /* it goes just after it is counted */
+    /* It goes just after it is counted. A look in between is a use, and the key then stays for two more idle times. */
+    for (int i = 0; !is_unknown(stream.family); i++) assert_true(i < 60), test_sleep_ms(1000);
     tw_key key = tw_str("user0");
     int64_t total = 0;
     assert_status(tw_fetch(stream.family, &key, 1, 5000, &total), TW_OK);
