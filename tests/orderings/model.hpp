@@ -29,7 +29,7 @@ enum model_label {
 #define MODEL_LABELS(X) \
     X(A1) X(A2) X(A3) X(A4) X(A5) X(A6) X(A7) X(A8) X(A9) \
     X(AN1) X(AN2) X(AN3) X(AN4) X(AN5) X(AN6) X(AN7) X(AN8) X(AN9) X(AN10) X(AN11) X(AN12) X(AN13) X(AN14) \
-    X(B1) X(B2) X(B3) X(B4) X(B5) X(B6) X(B7) \
+    X(B1) X(B2) X(B3) X(B4) X(B5) X(B6) X(B7) X(B8) X(B9) \
     X(C1) X(C2) \
     X(D1) X(D2) X(D3) X(D4) X(D5) X(D6) X(D7) X(D8) X(D9) X(D10) X(D11) \
     X(E1) X(E2) \
