@@ -1,5 +1,5 @@
 // guests.cpp -- a model of guests.c: how the table of a window's guests comes to be.
-// Left out: a table for which there is no memory; the places, each of which is one word, changed by one compare-and-swap.
+// Left out: a table for which there is no memory; the places, one word each, changed by one CAS.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/table/guests.c:twi_guests_begin 898b4eda5e1d
 //   engine/table/guests.c:twi_guests_of 0a187bfc63c9
