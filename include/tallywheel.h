@@ -2297,7 +2297,8 @@ TW_API tw_status tw_load(tw_engine *engine, const char *path);
  *                acquire and read work as in one process, at about the same cost.
  * Families       are opened and closed before the first fork. After that these calls return
  *                TW_ERR_MODE in every process. Each process may change policies for all
- *                (tw_family_set()). TW_KIND_GAUGE and TW_ON_FULL_EVICT_IDLE are refused.
+ *                (tw_family_set()). TW_KIND_GAUGE is refused, and so is TW_ON_FULL_EVICT_IDLE with
+ *                TW_WINDOW_FOREVER.
  *                Without Redis tw_reserve() returns TW_ERR_MODE.
  * Waiting        tw_acquire_wait() and calls that are answered later work in each process. Each has
  *                its own queues and its own calls_max. A refund in one process wakes callers of all

@@ -266,7 +266,7 @@ log_format who '$arg_i $status';
 tallywheel_zone even window=1s shape=gcra burst=1; tallywheel_zone fixed window=3s; tallywheel_zone slide window=2s shape=sliding;
 server { LISTEN access_log ACCESS who;
     location = /even { tallywheel_limit even one 4 wait=5s; try_files /page =404; }
-    location = /line { tallywheel_limit even two 4 wait=3s queue=12; try_files /page =404; }
+    location = /line { tallywheel_limit even two 4 wait=4s queue=12; try_files /page =404; }
     location = /fixed { tallywheel_limit fixed one 4 wait=20s; try_files /page =404; }
     location = /slide { tallywheel_limit slide one 4 wait=10s; try_files /page =404; }
     location = /free { try_files /page =404; }
@@ -290,8 +290,8 @@ def in_order() -> None:
 
 
 def no_overtaking() -> None:
-    """Requests that come later, in both workers, take no units of those that wait: these have just the time that they need.
-    Most of the load is denied, and asks again at once, also when a unit is free."""
+    """Requests that come later, in both workers, take no units of those that wait: these have a third more time than they
+    need. Most of the load is denied, and asks again at once, also when a unit is free."""
     server = make_quick("overtaking", 2).start()
     crowd = Crowd(server, ["/line"] * 13)
     wait_until("one is served", lambda: crowd.look() == [200])

