@@ -70,7 +70,7 @@ ngx_http_tallywheel_keeps(ngx_http_tallywheel_zone_t *zone, ngx_uint_t *uses, ng
     }
 
     if (zone->options.window == TW_WINDOW_FOREVER) {
-        return "full=evict is not for window=forever: an evicted key would begin anew";
+        return "full=evict is not for window=forever: an evicted key would begin from 0";
     }
 
     return NULL;

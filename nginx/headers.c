@@ -121,26 +121,6 @@ ngx_http_tallywheel_add_numbers(ngx_http_request_t *r, ngx_http_tallywheel_ctx_t
 }
 
 
-/* The length of the zone's windows in seconds, or 0 if they have none. */
-static int64_t
-ngx_http_tallywheel_length(const tw_family_options *options)
-{
-    switch (options->window) {
-    case TW_WINDOW_DAY:
-        return TW_DAY / 1000;
-
-    case TW_WINDOW_WEEK:
-        return 7 * TW_DAY / 1000;
-
-    case TW_WINDOW_ALIGNED:
-        return ngx_http_tallywheel_seconds(options->window_ms);
-
-    default: /* a month, or endless */
-        return 0;
-    }
-}
-
-
 /* The two fields of the IETF's draft, draft-ietf-httpapi-ratelimit-headers: "zone";r=UNITS;t=SECONDS and
  * "zone";q=LIMIT;w=SECONDS. A zone's name needs no escape. */
 static ngx_int_t
@@ -165,7 +145,7 @@ ngx_http_tallywheel_add_draft(ngx_http_request_t *r, ngx_http_tallywheel_ctx_t *
     left = policy + size;
 
     p = ngx_sprintf(policy, "\"%V\";q=%L", zone, ngx_min(verdict->limit, NGX_HTTP_TALLYWHEEL_DIGITS_MAX));
-    seconds = ngx_http_tallywheel_length(&ctx->decider->zone->options);
+    seconds = ngx_http_tallywheel_seconds(ngx_http_tallywheel_length(&ctx->decider->zone->options));
 
     if (seconds > 0) {
         p = ngx_sprintf(p, ";w=%L", seconds);

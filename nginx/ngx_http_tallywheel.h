@@ -393,6 +393,26 @@ ngx_http_tallywheel_seconds(int64_t ms)
 }
 
 
+/* The length of a zone's windows in ms. 0: months, or none. */
+static ngx_inline int64_t
+ngx_http_tallywheel_length(const tw_family_options *options)
+{
+    switch (options->window) {
+    case TW_WINDOW_DAY:
+        return TW_DAY;
+
+    case TW_WINDOW_WEEK:
+        return 7 * TW_DAY;
+
+    case TW_WINDOW_ALIGNED:
+        return options->window_ms;
+
+    default:
+        return 0;
+    }
+}
+
+
 /* The value of the variable with that index, or NULL. It is evaluated again if it cannot be cached. */
 static ngx_inline ngx_http_variable_value_t *
 ngx_http_tallywheel_find_variable(ngx_http_request_t *r, ngx_int_t index)

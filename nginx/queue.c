@@ -72,23 +72,9 @@ ngx_http_tallywheel_has_redis(ngx_http_tallywheel_rule_t *rule)
 static double
 ngx_http_tallywheel_window(tw_family_options *options)
 {
-    switch (options->window) {
+    int64_t  ms = ngx_http_tallywheel_length(options);
 
-    case TW_WINDOW_ALIGNED:
-        return (double) options->window_ms;
-
-    case TW_WINDOW_DAY:
-        return (double) TW_DAY;
-
-    case TW_WINDOW_WEEK:
-        return 7.0 * (double) TW_DAY;
-
-    case TW_WINDOW_MONTH:
-        return 30.0 * (double) TW_DAY;
-
-    default: /* TW_WINDOW_FOREVER */
-        return 1e18;
-    }
+    return ms ? (double) ms : options->window == TW_WINDOW_MONTH ? 30.0 * (double) TW_DAY : 1e18;
 }
 
 
