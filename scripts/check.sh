@@ -161,13 +161,19 @@ step_gcc() {
         ninja_tests gcc model unit user && run_tests gcc --suite model --suite user # those of unit/ run under valgrind
 }
 
-# All is compiled, for clang's warnings, which need no optimised code. What depends on the compiler, and what users write,
-# is run. The rest is not linked, but for the benchmarks.
+# All of the product, the examples and the benchmarks are compiled, for clang's warnings, which need no optimised code. What
+# depends on the compiler, and what users write, is run. The tests of other suites are gcc's; `clang_full` compiles them, too.
 step_clang() {
     CC=clang configure clang -Doptimization=0 -Ddebug=false --werror -Dredis=enabled -Dtests=enabled -Dbench=true &&
         ninja_tests clang user &&
-        ninja -C "$out/clang" -t targets all | sed -n 's/^\(.*\.o\): .*_COMPILER.*/\1/p' | xargs ninja -C "$out/clang" bench/tallywheel-bench &&
+        ninja -C "$out/clang" -t targets all | sed -n 's/^\(.*\.o\): .*_COMPILER.*/\1/p' | grep -v "${clang_without:-^tests/}" |
+        xargs ninja -C "$out/clang" bench/tallywheel-bench &&
         run_machine_tests clang && run_tests clang --suite user
+}
+
+step_clang_full() {
+    clang_without='^$'
+    step_clang
 }
 
 step_tidy() {
@@ -222,10 +228,12 @@ step_release() {
     sh tests/user/consumers.sh "$root" "$out/install" "$out/release" release
 }
 
+noredis_unit='acquire_test calls_test calls_ends_test engine_test event_count_test family_options_test family_test host_test limits_test
+options_test ready_test reserve_test stats_test waiters_test'
 # Optimised: of code that is not, gold gives thread-local variables of a shared library wrong addresses.
 step_noredis() {
     configure noredis -Doptimization=1 -Ddebug=false --werror -Dredis=disabled -Dck=disabled -Dtests=enabled -Dchecks=2 &&
-        ninja_tests noredis unit user cli || return
+        ninja_tests noredis user cli && ninja -C "$out/noredis" $(printf 'tests/unit_%s ' $noredis_unit) || return
     if ! needs=$(ldd "$out/noredis/libtallywheel.so.0") || echo "$needs" | grep -E 'hiredis|libck'; then
         echo "a build without Redis is linked with hiredis or libck, or with nothing"
         return 1
@@ -244,10 +252,10 @@ step_noredis() {
         return 1
         ;;
     esac
-    # The tests of stress/, fault/ and model/ play the same engine as ./dev test does, with nothing of Redis in it; those that
-    # calculate play the same hash. Of the command's, those that say what it does where an option needs Redis.
-    run_tests noredis --suite unit --suite user --no-suite calculating --num-processes "$waiting_jobs" &&
-        run_tests noredis count_wrong_input count_output exporter
+    # Without Redis and libck the engine has the same sources, but for its event counts and what opening says: the tests of
+    # these, of what waits by event counts, and of what the command says where an option needs Redis.
+    # shellcheck disable=SC2086  # words
+    run_tests noredis --num-processes "$waiting_jobs" $noredis_unit count_wrong_input count_output exporter && run_tests noredis --suite user
 }
 
 # arm64 NAME TEST...: builds these tests with Debian's cross compiler, and runs them under qemu-user, one by one: it is ten
@@ -418,10 +426,10 @@ END
 step_asan() {
     configure asan --werror -Doptimization=1 -Ddebug=true -Db_sanitize=address,undefined -Db_lundef=false -Dredis=enabled \
         -Dtests=enabled -Dchecks=3 "-Dc_args=-fno-sanitize-recover=all -Wno-format-truncation -g1" &&
-        ninja_tests asan cli fault model redis sim unit user || return
+        ninja_tests asan cli fault model redis sim unit user -scripts || return
     TW_SCALE=25 ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:abort_on_error=1 \
         UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-        run_tests asan --no-suite long --no-suite stress -t 4 --num-processes "$waiting_jobs" --wrapper "$(plain_addresses)"
+        run_tests asan --no-suite long --no-suite stress --no-suite scripts -t 4 --num-processes "$waiting_jobs" --wrapper "$(plain_addresses)"
 }
 
 # Not those of model/ and sim/, nor of unit/ those that meson.build names: each runs in one thread, which has nobody to
@@ -430,33 +438,31 @@ step_tsan() {
     # -Wno-tsan: gcc says that fences are not seen; what rests on libck's fences is excused in scripts/tsan.supp.
     configure tsan --werror -Doptimization=1 -Ddebug=true -Db_sanitize=thread -Db_lundef=false -Dredis=enabled -Dtests=enabled \
         -Dchecks=2 -Drace_points=true "-Dc_args=-Wno-tsan -Wno-format-truncation -g1" || return
-    ninja_tests tsan unit stress redis -calculating -one-thread || return
+    ninja_tests tsan unit stress redis -calculating -no-races -scripts || return
     TW_SCALE=25 TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0:suppressions=$root/scripts/tsan.supp \
-        run_tests tsan --suite unit --suite stress --suite redis --no-suite calculating --no-suite one-thread -t 4 --num-processes "$waiting_jobs" --wrapper "$(plain_addresses)"
+        run_tests tsan --suite unit --suite stress --suite redis --no-suite calculating --no-suite no-races --no-suite scripts -t 4 --num-processes "$waiting_jobs" --wrapper "$(plain_addresses)"
 }
 
-# Programs that are slow there, because they calculate, run under AddressSanitizer with all checks; here `valgrind_full` plays them.
+# Programs that make or read messages, files and texts; AddressSanitizer has looked at all.
 step_valgrind() {
-    under_valgrind 5 --no-suite slow
+    under_valgrind 5 written
 }
 
 step_valgrind_full() {
-    under_valgrind 25
+    under_valgrind 25 unit
 }
 
-under_valgrind() { # SCALE ARGS...
+under_valgrind() { # SCALE SUITE
     need_gcc || return
-    scale=$1
-    shift
-    ninja_tests $gcc unit user &&
-        TW_SCALE=$scale run_tests $gcc --suite unit --no-suite calculating "$@" -t 10 \
+    ninja_tests $gcc "$2" user &&
+        TW_SCALE=$1 run_tests $gcc --suite "$2" --no-suite calculating -t 10 \
             --wrapper 'valgrind --quiet --leak-check=full --errors-for-leak-kinds=definite,indirect,possible --error-exitcode=9 --trace-children=no' &&
         valgrind --leak-check=full --show-leak-kinds=all --errors-for-leak-kinds=all --error-exitcode=9 \
             "$out/$gcc/tests/user/user_program"
 }
 
 step_fuzz() {
-    sh scripts/fuzz.sh "$out" 6
+    sh scripts/fuzz.sh "$out" 4
 }
 
 # The build of ./dev test, which is optimised and has the tests of every suite; where there is none, one like it.
@@ -468,9 +474,10 @@ main_build() {
     fi
 }
 
-# Programs that wait for Redis, and compilers: three for two processors.
+# Programs that wait for Redis, and compilers: three for two processors. And what ./dev test leaves out of nginx and of the scripts.
 step_once() {
-    main_build && ninja_tests $main once && run_tests $main --suite once --num-processes "$(((3 * jobs + 1) / 2))"
+    main_build && ninja_tests $main once host-checked scripts &&
+        run_tests $main --suite once --suite host-checked --suite scripts --num-processes "$(((3 * jobs + 1) / 2))"
 }
 
 step_long() {
@@ -527,7 +534,7 @@ step_mutants_random() {
 # ---- main -----------------------------------------------------------------------------------------------------------
 
 all='format scripts layers gcc symbols install clang tidy noredis arm64 models asan tsan valgrind fuzz mutants once long'
-by_name='tidy_deep valgrind_full mutants_full servers arm64_full musl compilers release coverage mutants_random' # minutes, or apt's network: these run only if they are named
+by_name='tidy_deep clang_full valgrind_full mutants_full servers arm64_full musl compilers release coverage mutants_random' # minutes, or apt's network: these run only if they are named
 beside='tidy arm64 models mutants'
 step_beside() { # the steps that run beside the others when all are wanted
     step tidy 'clang-tidy'
@@ -581,12 +588,13 @@ fi
 step noredis 'the engine without hiredis and libck, and its tests; all of it without OpenSSL'
 step asan 'AddressSanitizer and UBSan, checks=3'
 step tsan 'ThreadSanitizer, race points'
-step valgrind 'valgrind: no error, no leak; unit, checks=3'
-step fuzz 'fuzzing, 6 s for each target'
+step valgrind 'valgrind: no error, no leak; those of unit/ that write and read messages, files and texts'
+step fuzz 'fuzzing, 4 s for each target'
 step once 'what is the same in every build: sources, scripts, the code of the pages, the one file'
 step long 'the long tests, optimised'
 if [ -n "$wanted" ]; then
     step tidy_deep 'clang-tidy, its analyzer as deep as it goes'
+    step clang_full 'clang, warnings are errors: the tests, too'
     step valgrind_full 'valgrind, all programs of unit/'
     step mutants_full 'all mistakes made on purpose are caught by the simulator'
     step arm64_full 'the whole engine on ARM64: unit, model, fault and stress under qemu, also with its AES rounds'

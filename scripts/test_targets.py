@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""test_targets.py BUILD SUITE... -- what ninja has to build in BUILD before the tests of these suites can run, one target
-a line. "-SUITE" leaves out those that are also of that suite.
+"""test_targets.py BUILD [SUITE|-SUITE]... -- what ninja has to build in BUILD before the tests of these suites can run, one target
+a line. "-SUITE" leaves out those that are also of that suite. Without a SUITE: the tests of all suites but these.
 Always true: it reads what meson says of the tests, so a test needs no entry here."""
 import json
 import os
@@ -20,7 +20,7 @@ def main():
     needed = set()
     for test in introspect(build, "--tests"):
         suites = {name.split(":")[-1] for name in test["suite"]}
-        if suites & wanted and not suites & unwanted:
+        if (suites & wanted or not wanted) and not suites & unwanted:
             for target in test["depends"]:
                 needed.update(os.path.relpath(file, build) for file in files[target])
     print("\n".join(sorted(needed)))
