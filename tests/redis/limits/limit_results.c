@@ -451,6 +451,13 @@ static void put_set(char *out, uint32_t set, const char *const *names, uint32_t 
         if ((set & IN(i)) != 0) put(out, "%s%s", comma, names[i]), comma = ", ";
 }
 
+static bool is_refused(const struct row *row) {
+    for (int state = 0; state < STATES; state++)
+        if (row->answers[state] != NULL) return false;
+    return true;
+}
+
+/* The page leaves out rows that TW_ERR_OPTIONS refuses in every state. */
 static void print_cells(char *out) {
     static const char *const modes[] = {"soft", "hard", "strict"};
     static const char *const shapes[] = {"fixed", "sliding", "GCRA"};
@@ -459,6 +466,7 @@ static void print_cells(char *out) {
         "| mode | shape | `on_outage` | no `redis_url` | up | away, in grace | away | never reached, in grace | never "
         "reached |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
     for (size_t i = 0; i < ROWS; i++) {
+        if (is_refused(&rows[i])) continue;
         put(out, "| %s | ", modes[rows[i].mode]);
         put_set(out, rows[i].shapes, shapes, 3);
         put(out, " | ");
