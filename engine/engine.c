@@ -14,6 +14,7 @@
 #include "engine/lead.h"
 #include "engine/turn/closing.h"
 #include "engine/turn/turn.h"
+#include "engine/core/machine.h"
 #include "engine/core/operation.h"
 #include "engine/core/calls.h"
 #include "engine/core/processes.h"
@@ -307,7 +308,7 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     twi_hash_secret_make(&engine->hashing.secret, secret);
     engine->hashing.fn = twi_hash_choose();
     if (!copied) return twi_refuse(TW_ERR_MEMORY, NULL);
-    if (!made) return twi_refuse(TW_ERR_MEMORY, "memory_bytes_max: not so much address space");
+    if (!made) return twi_refuse(TW_ERR_MEMORY, "memory_bytes_max: not so much address space (ulimit -v, ulimit -d)");
     if (!has_descriptors)
         return twi_refuse_with(TW_ERR_MEMORY, "epoll or eventfd, for what the engine waits for: %s",
                                error != 0 ? strerror(error) : "no memory");
@@ -362,6 +363,7 @@ static tw_status open_engine(const tw_options *options, const struct twi_replace
     engine->here->remote.tuning = replacements->tuning != NULL ? *replacements->tuning : (struct twi_tuning)TWI_TUNING;
     engine->life.opening = true;
     status = fill_engine(engine, &checked, replacements->random_seed);
+    twi_machine_report(engine, replacements->root != NULL ? replacements->root : "");
     if (status == TW_OK) status = twi_remote_open(engine);
     if (status == TW_OK && engine->here->random.failed)
         status = twi_refuse(TW_ERR_MEMORY, "no random bytes from the system");

@@ -220,6 +220,7 @@ struct twi_replacements {
     void *transport_ctx;
     uint64_t random_seed;            /* the seed of twi_port_random(); 0 means the random bytes of the system */
     const struct twi_tuning *tuning; /* copied; NULL means TWI_TUNING */
+    const char *root;                /* before /proc and /sys, which limit the engine; NULL means those of the system */
 };
 tw_status twi_open_with(const tw_options *options, const struct twi_replacements *replacements, tw_engine **out);
 
