@@ -10,6 +10,7 @@
 
 #define KEYS_MAX (UINT64_C(1) << 32)
 #define WINDOWS_MAX 256
+#define MEMORY_GIB_MAX 256 /* of memory_bytes_max */
 #define KIB UINT64_C(1024)
 #define MIB (KIB * KIB)
 
@@ -118,8 +119,11 @@ static void print_plan(const struct memory_ask *ask, const struct memory_plan *p
     snprintf(text, sizeof text, "at a roll-over: %" PRIu64 " that take counts, %" PRIu64 " packed", ask->open + 1,
              ask->closed + 1);
     print_row("at most", plan->most, text);
-    print_row("memory_bytes_max", plan->memory_bytes,
-              ask->redis ? "with a quarter to spare, and room for replays" : "with a quarter to spare");
+    snprintf(text, sizeof text, "more than an engine may have (%d GiB): use several, or count fewer keys",
+             MEMORY_GIB_MAX);
+    if (plan->memory_bytes <= MEMORY_GIB_MAX * KIB * MIB)
+        snprintf(text, sizeof text, "with a quarter to spare%s", ask->redis ? ", and room for replays" : "");
+    print_row("memory_bytes_max", plan->memory_bytes, text);
     if (ask->redis) print_row("in Redis, a window", plan->redis_a_window, "until retention_ms after its end");
 }
 

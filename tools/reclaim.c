@@ -49,8 +49,15 @@ static int reclaim_read_options(int argc, char **argv, struct request *request) 
     if (status >= 0) return status;
     redis_flags_apply(&request->flags, &request->options);
     if (!redis_flags_finish(&request->flags, &request->options.redis_url)) return EXIT_USAGE;
-    if (request->options.redis_url != NULL && argc - optind == 2) return -1;
-    tool_complain("--redis, a family and an instance are wanted; 'tallywheel reclaim --help' says more");
+    int words = argc - optind;
+    if (request->options.redis_url != NULL && words == 2) return -1;
+    if (words > 2)
+        tool_complain("'%s' is no option; 'tallywheel reclaim --help' lists them", argv[optind + 2]);
+    else
+        tool_complain("%s wanted; 'tallywheel reclaim --help' says more",
+                      request->options.redis_url == NULL ? "--redis URL is"
+                      : words == 0                       ? "a family is"
+                                                         : "an instance, behind the family, is");
     return EXIT_USAGE;
 }
 

@@ -16,9 +16,9 @@ usage() { # MESSAGE ARGS...
     shift
     run 2 reclaim "$@" && err_has "$message" && [ ! -s "$work/out" ]
 }
-usage 'a family and an instance are wanted' && usage 'are wanted' --redis "$url" sale && usage 'are wanted' sale "$dead" &&
-    usage 'are wanted' --redis "$url" sale "$dead" more
-ok $? 'Redis, one family and one instance are wanted'
+usage '--redis URL is wanted;' && usage '--redis URL is wanted;' sale "$dead" && usage 'a family is wanted;' --redis "$url" &&
+    usage 'an instance, behind the family, is wanted;' --redis "$url" sale && usage "'more' is no option" --redis "$url" sale "$dead" more
+ok $? 'Redis, one family and one instance are wanted, and what is missing is named'
 usage 'unknown option --units' --units 5 && usage '--redis needs a value' sale "$dead" --redis
 ok $? 'an unknown option, and one without its value, are named'
 usage 'redis_url' --redis 'http://localhost' sale "$dead"

@@ -75,7 +75,7 @@ bool option_flag(const struct option_rule *rule, void *into, const char *given) 
 }
 
 bool option_number(const struct option_rule *rule, void *into, const char *given) {
-    char takes[80];
+    char takes[128];
     uint64_t number;
     if (text_number(given, rule->low, rule->high, &number)) {
         if (rule->size == sizeof number)
@@ -84,7 +84,8 @@ bool option_number(const struct option_rule *rule, void *into, const char *given
             *(uint32_t *)field_of(rule, into) = (uint32_t)number;
         return true;
     }
-    snprintf(takes, sizeof takes, "a whole number from %" PRIu64 " to %" PRIu64 " is wanted", rule->low, rule->high);
+    snprintf(takes, sizeof takes, "a whole number from %" PRIu64 " to %" PRIu64 " is wanted%s", rule->low, rule->high,
+             rule->high < 1000 ? "" : ", and K, M or G may follow");
     return option_refuse(rule, given, rule->takes != NULL ? rule->takes : takes);
 }
 
