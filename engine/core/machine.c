@@ -162,14 +162,15 @@ void twi_machine_report(tw_engine *engine, const char *root) {
     twi_machine_read(&machine, root);
     if (bytes > machine.cgroup_bytes && is_first(LINE_CGROUP))
         twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_START,
-                     "memory_bytes_max is %llu, and %s allows %llu: lower memory_bytes_max or raise that limit, or the "
-                     "kernel ends the process before the table is full",
+                     "memory_bytes_max is %llu, and %s allows %llu: lower the one or raise the other, or the kernel "
+                     "ends the process before the table is full",
                      bytes, machine.cgroup, (unsigned long long)machine.cgroup_bytes);
     if (bytes > machine.address_bytes && is_first(LINE_ADDRESSES))
-        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_START,
-                     "memory_bytes_max is %llu, and RLIMIT_AS allows the process %llu: lower memory_bytes_max or raise "
-                     "that limit (ulimit -v, LimitAS= of systemd)",
-                     bytes, (unsigned long long)machine.address_bytes);
+        twi_port_log(
+            engine, TW_LOG_WARNING, TW_EVENT_START,
+            "memory_bytes_max is %llu, and RLIMIT_AS allows the process %llu: lower the one or raise the other "
+            "(ulimit -v, LimitAS= of systemd)",
+            bytes, (unsigned long long)machine.address_bytes);
     if (engine->life.is_shared && bytes >= HUGE_FROM_BYTES && machine.has_no_huge_pages && is_first(LINE_HUGE))
         twi_port_log(engine, TW_LOG_INFO, TW_EVENT_START,
                      "shared memory gets no huge pages, so a large table is slower: echo advise "

@@ -7,7 +7,7 @@
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
-plan 4
+plan 5
 lines=${TW_STREAM_LINES:-1000000}
 
 awk 'BEGIN { for (i = 0; i < 525600; i++) printf "%d\tkey%d\n", 1420070400 + 60 * (i * 257123 % 525600), i % 7 }' >"$work/year"
@@ -29,3 +29,6 @@ echo "# peak $kb kB for $lines lines of 10,000 counters"
 ok $? 'a stream from standard input costs what its counters cost'
 awk -F "$tab" -v lines="$lines" '{ sum += $3 } END { exit sum != lines || NR != 10000 }' "$work/out"
 ok $? 'and every line of it is counted'
+
+(ulimit -v 400000 && run 1 count --format tsv --memory 1G "$work/year") && err_has '--memory is 1073741824, and RLIMIT_AS allows the process 409600000:'
+ok $? 'a limit of the process below --memory is named'

@@ -35,12 +35,6 @@ static void on_lost(void *ctx, tw_family *family, tw_key key, int64_t start_ms, 
     lost->reason = reason;
 }
 
-/* What is lost is said once, at the end, in the command's own words. */
-static void on_log(void *ctx, int level, int event, const char *text) {
-    (void)ctx;
-    if (level <= TW_LOG_WARNING && event != TW_EVENT_LOST) tool_complain("%s", text);
-}
-
 /* ---- opening ---- */
 
 /* The library's errors name its fields, but users see options. */
@@ -66,6 +60,12 @@ static void complain_options(const char *error) {
         }
     }
     tool_complain("%s", error);
+}
+
+/* What is lost is said once, at the end, in the command's own words. */
+static void on_log(void *ctx, int level, int event, const char *text) {
+    (void)ctx;
+    if (level <= TW_LOG_WARNING && event != TW_EVENT_LOST) complain_options(text);
 }
 
 /* Explains what an error of the library means for the command. */

@@ -247,9 +247,9 @@ TEST_WITH(each_line_comes_once, begin_tree, end_tree, NULL) {
     put(CLOCK, "hpet\n");
     open_and_close(MIB(65), true);
     assert_string_equal(
-        said, "1 memory_bytes_max is 68157440, and /sys/fs/cgroup/web/memory.max allows 67108864: lower "
-              "memory_bytes_max or raise that limit, or the kernel ends the process before the table is full [TW-E016: "
-              "change the setting that the line names]\n"
+        said, "1 memory_bytes_max is 68157440, and /sys/fs/cgroup/web/memory.max allows 67108864: lower the one or "
+              "raise the other, or the kernel ends the process before the table is full [TW-E016: change the setting "
+              "that the line names]\n"
               "2 the clock source is hpet, so each look at the clock asks a slow device: choose one of "
               "available_clocksource in /sys/devices/system/clocksource/clocksource0 [TW-E016]\n");
     open_and_close(MIB(65), true);
@@ -288,8 +288,8 @@ TEST_WITH(a_real_limit_on_addresses, begin_tree, end_tree, NULL) {
     char wanted[600];
     snprintf(wanted, sizeof wanted,
              "%d memory_bytes_max: not so much address space (ulimit -v, ulimit -d)\n"
-             "1 memory_bytes_max is 1073741824, and RLIMIT_AS allows the process 536870912: lower memory_bytes_max or "
-             "raise that limit (ulimit -v, LimitAS= of systemd) [TW-E016: change the setting that the line names]\n",
+             "1 memory_bytes_max is 1073741824, and RLIMIT_AS allows the process 536870912: lower the one or raise the "
+             "other (ulimit -v, LimitAS= of systemd) [TW-E016: change the setting that the line names]\n",
              (int)TW_ERR_MEMORY);
     assert_string_equal(heard, wanted);
 }
