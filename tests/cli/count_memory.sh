@@ -30,5 +30,6 @@ ok $? 'a stream from standard input costs what its counters cost'
 awk -F "$tab" -v lines="$lines" '{ sum += $3 } END { exit sum != lines || NR != 10000 }' "$work/out"
 ok $? 'and every line of it is counted'
 
+# shellcheck disable=SC3045  # dash has ulimit -v, too
 (ulimit -v 400000 && run 1 count --format tsv --memory 1G "$work/year") && err_has '--memory is 1073741824, and RLIMIT_AS allows the process 409600000:'
 ok $? 'a limit of the process below --memory is named'
