@@ -13,18 +13,25 @@
 #include <string.h>
 
 tw_status twi_redis_call_may_start(tw_engine *engine) {
-    tw_status status = twi_calls_may_start(engine);
+    return twi_redis_call_may_begin(engine, NULL);
+}
+
+tw_status twi_redis_call_may(tw_engine *engine) {
+    tw_request call;
+    twi_call_by_thread(&call, 0);
+    return twi_redis_call_may_begin(engine, &call);
+}
+
+tw_status twi_redis_call_may_begin(tw_engine *engine, const tw_request *call) {
+    bool blocks = twi_call_is_by_thread(call);
+    tw_status status = blocks ? twi_guard_may_wait(engine) : TW_OK;
+    if (blocks && status == TW_OK) status = twi_guard_engine(engine);
+    if (status == TW_OK) status = twi_calls_may_start(engine);
     if (status != TW_OK) return status;
     bool had_sync = twi_driving_sync(engine) != NULL;
     status = twi_driving_begin(engine);
     if (status == TW_OK && !had_sync) twi_queue_wake_own(engine); /* the second thread has another descriptor now */
     return status;
-}
-
-tw_status twi_redis_call_may(tw_engine *engine) {
-    tw_status status = twi_guard_may_wait(engine);
-    if (status == TW_OK) status = twi_guard_engine(engine);
-    return status == TW_OK ? twi_redis_call_may_start(engine) : status;
 }
 
 int64_t twi_redis_call_deadline_ms(tw_engine *engine, uint32_t timeout_ms) {
@@ -123,20 +130,26 @@ static bool read_plain(struct twi_operation *operation, struct twi_answer *answe
     return false;
 }
 
-static const struct twi_operation_kind plain_kind = {.send = ask_plain, .reply = read_plain};
+static tw_status finish_plain(struct twi_operation *operation, tw_request *call) {
+    (void)call;
+    ((struct plain *)operation)->redis_call->answer.outcome = operation->result.outcome;
+    return TW_OK;
+}
+
+static const struct twi_operation_kind plain_kind = {.send = ask_plain, .reply = read_plain, .finish = finish_plain};
 
 enum twi_request_outcome twi_redis_call_run(struct twi_redis_call *redis_call, tw_engine *engine) {
     twi_check(redis_call->request.key_count != 0);
     tw_status status;
+    tw_request call;
+    twi_call_by_thread(&call, 0);
     forget_answer(redis_call);
-    struct plain *plain = (struct plain *)twi_operation_make(engine, &plain_kind, NULL, NULL, &status);
+    struct plain *plain = (struct plain *)twi_operation_make(engine, &plain_kind, NULL, &call, &status);
     if (plain == NULL) return TWI_REQUEST_UNSENT;
     plain->redis_call = redis_call;
     plain->operation.deadline_ms = redis_call->request.deadline_ms;
-    twi_call_run(&plain->operation);
-    enum twi_request_outcome outcome = plain->operation.result.outcome;
-    twi_operation_give(&plain->operation);
-    return outcome;
+    (void)twi_call_start(&plain->operation, &call);
+    return redis_call->answer.outcome;
 }
 
 /* ---- outages ---- */

@@ -23,10 +23,10 @@ struct twi_redis_call {
 };
 
 /* Returns TW_OK, TW_ERR_MODE (host-driven, a hook, a section), TW_ERR_REDIS (no Redis), TW_ERR_CLOSED, TW_ERR_FORKED or
- * TW_ERR_MEMORY. */
-tw_status twi_redis_call_may(tw_engine *engine);
-/* Does the same for a call that does not wait. It may start inside of hooks and sections, too, and in host-driven
+ * TW_ERR_MEMORY. A call of no thread that waits may start inside of hooks and sections, too, and in host-driven
  * engines. */
+tw_status twi_redis_call_may_begin(tw_engine *engine, const tw_request *call);
+tw_status twi_redis_call_may(tw_engine *engine);
 tw_status twi_redis_call_may_start(tw_engine *engine);
 /* When a call that begins now ends, at the latest; monotonic. If `timeout_ms` is 0, it uses redis_timeout_ms. */
 int64_t twi_redis_call_deadline_ms(tw_engine *engine, uint32_t timeout_ms);

@@ -288,7 +288,7 @@ tw_status twi_calls_may_start(tw_engine *engine) {
 /* ---- starting ---- */
 
 static void part(struct twi_operation *operation) {
-    twi_check(!operation->blocks);
+    if (operation->blocks) return; /* it is in no queue */
     twi_calls_lock();
     twi_operation_part(operation);
     twi_calls_unlock();
@@ -296,29 +296,14 @@ static void part(struct twi_operation *operation) {
 
 tw_status twi_call_end_now(struct twi_operation *operation, tw_request *call, tw_status status) {
     twi_check(status != TW_STARTED);
-    twi_check(call != NULL);
-    part(operation);
+    if (call != NULL) part(operation);
     twi_operation_give(operation);
     return twi_call_answer(call, status);
 }
 
-tw_status twi_call_start(struct twi_operation *operation, tw_request *call) {
-    twi_check(call != NULL && !operation->blocks);
-    twi_check(operation->kind->send != NULL && operation->kind->finish != NULL);
-    /* when it is sent, the call may have its result and be gone by now */
-    if (operation->result.outcome != TWI_REQUEST_BUSY && operation->kind->send(operation)) return TW_STARTED;
-    part(operation);
-    call->status = operation->kind->finish(operation, call);
-    twi_operation_give(operation);
-    return call->status;
-}
-
-void twi_call_run(struct twi_operation *operation) {
-    twi_check(operation->call == NULL);
-    twi_check(!twi_load_relaxed(&operation->is_over));
-    twi_check(operation->list == NULL);
-    operation->blocks = operation->waits_for_room = true;
-    if (!operation->kind->send(operation)) return;
+/* Called by a thread that waits. */
+static void sleep_until_over(struct twi_operation *operation) {
+    twi_check(operation->blocks && operation->call == NULL);
     for (;;) {
         uint32_t seen = twi_event_count_value(&operation->over);
         if (twi_load_acquire(&operation->is_over)) return; /* AN4, pairs with AN3 */
@@ -326,9 +311,16 @@ void twi_call_run(struct twi_operation *operation) {
     }
 }
 
-tw_status twi_call_send_off(struct twi_operation *operation) {
+void twi_call_run(struct twi_operation *operation) {
     twi_check(operation->call == NULL);
-    twi_check(operation->kind->send != NULL);
+    twi_check(!twi_load_relaxed(&operation->is_over));
+    operation->blocks = operation->waits_for_room = true;
+    if (operation->kind->send(operation)) sleep_until_over(operation);
+}
+
+/* No caller needs its result. */
+tw_status twi_call_send_off(struct twi_operation *operation) {
+    twi_check(operation->call == NULL && !operation->blocks);
     tw_engine *engine = operation->engine;
     if (operation->kind->send(operation)) return TW_STARTED;
     bool is_busy = operation->result.outcome == TWI_REQUEST_BUSY;
@@ -336,6 +328,24 @@ tw_status twi_call_send_off(struct twi_operation *operation) {
     if (is_busy) twi_port_count(engine, asks_forgotten, 1);
     return is_busy ? twi_operation_refuse_busy(engine)
                    : twi_refuse(TW_ERR_REDIS, "Redis: it does not reply; nothing was sent");
+}
+
+tw_status twi_call_start(struct twi_operation *operation, tw_request *call) {
+    twi_check(operation->kind->send != NULL && operation->list == NULL);
+    if (call == NULL) return twi_call_send_off(operation);
+    bool blocks = operation->blocks; /* or it may be gone when it is sent, and the call may have its result */
+    bool is_sent = operation->result.outcome != TWI_REQUEST_BUSY && operation->kind->send(operation);
+    if (is_sent && !blocks) return TW_STARTED;
+    if (is_sent) sleep_until_over(operation);
+    part(operation);
+    call->status = operation->kind->finish(operation, call);
+    twi_operation_give(operation);
+    return call->status;
+}
+
+tw_status twi_call_start_with(struct twi_operation *operation, tw_request *call, tw_key key, tw_key *kept) {
+    if (twi_operation_keep(operation, key, kept)) return twi_call_start(operation, call);
+    return twi_call_end_now(operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
 }
 
 /* ---- answers ---- */

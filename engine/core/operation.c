@@ -121,6 +121,11 @@ void twi_operation_pass_on(struct twi_operation *operation, const tw_request *tr
     operation->result.is_kept = false;
 }
 
+void twi_call_waits(tw_request *call) {
+    twi_check(call == NULL); /* the thread that waits takes its result itself */
+    (void)call;
+}
+
 /* ---- memory ---- */
 
 /* Called under the lock. Returns NULL if there is no memory. */
@@ -148,7 +153,7 @@ static void clear(struct twi_operation *operation) {
     operation->call = NULL;
     operation->queue = NULL;
     operation->list = NULL;
-    operation->is_given_up = operation->blocks = operation->waits_for_room = false;
+    operation->is_given_up = false;
     twi_store_relaxed(&operation->is_over, false);
     twi_store_relaxed(&operation->number, 0);
     operation->wait = (struct twi_wait){0};
@@ -165,6 +170,9 @@ tw_status twi_operation_refuse_busy(const tw_engine *engine) {
 struct twi_operation *twi_operation_make(tw_engine *engine, const struct twi_operation_kind *kind, tw_family *family,
                                          tw_request *call, tw_status *status) {
     struct twi_calls *calls = engine->here->calls;
+    uint32_t timeout_ms = call != NULL && call->timeout_ms != 0 ? call->timeout_ms : twi_port_timeout_ms(engine);
+    bool blocks = twi_call_is_by_thread(call);
+    if (blocks) call = NULL;
     twi_calls_lock();
     *status = call != NULL ? check_request(engine, call) : TW_OK;
     bool is_busy = *status == TW_OK && !has_room(calls, call);
@@ -180,6 +188,8 @@ struct twi_operation *twi_operation_make(tw_engine *engine, const struct twi_ope
     operation->kind = kind;
     operation->engine = engine;
     operation->family = family;
+    operation->blocks = operation->waits_for_room = blocks;
+    operation->deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
     if (is_busy) operation->result.outcome = TWI_REQUEST_BUSY;
     if (call != NULL) join(calls, operation, call);
     if (family != NULL) (void)twi_add_relaxed(&family->started, 1); /* its caller keeps it open */

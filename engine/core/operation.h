@@ -93,7 +93,7 @@ struct twi_operation {
     struct twi_sync *sync;   /* ... and who has it */
 
     /* under the lock */
-    tw_request *call; /* the call to answer; NULL means that there is none, or that a thread waits */
+    tw_request *call; /* the call to answer; NULL means that there is none, or that a thread waits with it */
     tw_queue *queue;
     struct twi_operations *list; /* NULL means that it is in none */
     struct twi_operation *next, *before;
@@ -145,13 +145,25 @@ struct twi_calls {
     _Atomic int64_t slow_done_ms; /* the longest `done` that the log does not report yet; 0 means none */
 };
 
+/* The call of a thread that waits for its result. It lies on the thread's stack, is in no queue, cannot be cancelled,
+ * and is not counted among those under way. Its `done` is this function, which is never called. */
+void twi_call_waits(tw_request *call);
+/* Makes such a call. Only these two fields are read before the result is there. */
+TWI_INLINE void twi_call_by_thread(tw_request *call, uint32_t timeout_ms) {
+    call->done = twi_call_waits;
+    call->timeout_ms = timeout_ms;
+}
+TWI_INLINE bool twi_call_is_by_thread(const tw_request *call) {
+    return call != NULL && call->done == twi_call_waits;
+}
+
 void twi_calls_lock(void);
 void twi_calls_unlock(void);
 
-/* An operation of that kind and family, for the caller of `call`; its first request may take until `deadline_ms`. On an
- * error it returns NULL, and *status is TW_ERR_BUSY (calls_max, and on_busy does not decide), TW_ERR_MEMORY, or
- * TW_ERR_MODE (the call is under way, or its queue is another engine's). `call` is NULL for a thread that waits, or if
- * no caller needs the answer. */
+/* An operation of that kind and family, for the caller of `call`. Its deadline is timeout_ms of `call` from now on, or
+ * redis_timeout_ms. On an error it returns NULL, and *status is TW_ERR_BUSY (calls_max, and on_busy does not decide),
+ * TW_ERR_MEMORY, or TW_ERR_MODE (the call is under way, or its queue is another engine's). `call` is NULL if no caller
+ * needs the answer. */
 struct twi_operation *twi_operation_make(tw_engine *engine, const struct twi_operation_kind *kind, tw_family *family,
                                          tw_request *call, tw_status *status);
 /* The refusal of a call when calls_max calls are under way. */
