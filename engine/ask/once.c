@@ -120,13 +120,13 @@ static tw_status once_without_redis(tw_family *family, tw_key key, enum twi_requ
     }
 }
 
-/* Computes the result, in the thread that is answered. */
-static tw_status conclude_once(const struct asking *asking, bool *first) {
-    twi_check(!asking->cancels && first != NULL);
-    tw_family *family = asking->operation.family;
-    const struct twi_result *result = &asking->operation.result;
-    *first = twi_result_is(result, "FIRST");
-    if (*first || twi_result_is(result, "SECOND")) {
+static tw_status finish_once(struct twi_operation *operation, tw_request *call) {
+    const struct asking *asking = (const struct asking *)operation;
+    twi_check(!asking->cancels);
+    tw_family *family = operation->family;
+    const struct twi_result *result = &operation->result;
+    call->first = twi_result_is(result, "FIRST");
+    if (call->first || twi_result_is(result, "SECOND")) {
         twi_redis_call_answered(family);
         if (twi_redis_call_falls_back_here(family)) (void)tw_get(family, asking->key, NULL);
         return TW_OK;
@@ -134,65 +134,30 @@ static tw_status conclude_once(const struct asking *asking, bool *first) {
     bool refuses = twi_result_why(result) == TWI_REQUEST_BUSY && !twi_load_relaxed(&family->policy.busy_is_outage);
     if (refuses || twi_load_acquire(&family->engine->life.stopped))
         return twi_redis_call_refuse(family->engine, result->outcome);
-    return once_without_redis(family, asking->key, twi_result_why(result), first);
-}
-
-static tw_status conclude_cancel(const struct asking *asking) {
-    twi_check(asking->cancels);
-    const struct twi_result *result = &asking->operation.result;
-    return twi_result_is(result, "OK") ? TW_OK : twi_redis_call_refuse(asking->operation.engine, result->outcome);
-}
-
-static tw_status finish_once(struct twi_operation *operation, tw_request *call) {
-    call->first = false;
-    tw_status status = conclude_once((const struct asking *)operation, &call->first);
+    tw_status status = once_without_redis(family, asking->key, twi_result_why(result), &call->first);
     if (status != TW_OK) call->first = false;
     return status;
 }
 
 static tw_status finish_cancel(struct twi_operation *operation, tw_request *call) {
+    const struct twi_result *result = &operation->result;
     (void)call;
-    return conclude_cancel((const struct asking *)operation);
+    return twi_result_is(result, "OK") ? TW_OK : twi_redis_call_refuse(operation->engine, result->outcome);
 }
 
 static const struct twi_operation_kind cancel_kind = {.send = ask, .finish = finish_cancel, .settles = true};
-
-/* If it returns NULL, *status is the reason. */
-static struct asking *make(tw_family *family, const struct twi_operation_kind *kind, tw_key key, tw_request *call,
-                           tw_status *status) {
-    tw_engine *engine = family->engine;
-    struct asking *asking = (struct asking *)twi_operation_make(engine, kind, family, call, status);
-    if (asking == NULL) return NULL;
-    asking->operation.deadline_ms = twi_redis_call_deadline_ms(engine, call != NULL ? call->timeout_ms : 0);
-    asking->span = twi_calendar_span(&family->rule, twi_clock_now_ms(&engine->clock));
-    asking->cancels = kind == &cancel_kind;
-    asking->key = key;
-    return asking;
-}
-
 static const struct twi_operation_kind once_kind = {.send = ask, .finish = finish_once, .may_be_unsent = true};
 
-/* A thread waits for the answer. `first` is NULL for a cancel. */
-static tw_status decide(tw_family *family, const struct twi_operation_kind *kind, tw_key key, bool *first) {
-    tw_status status = twi_call_check_key(family, key);
-    if (status == TW_OK) status = twi_redis_call_may(family->engine);
-    struct asking *asking = status == TW_OK ? make(family, kind, key, NULL, &status) : NULL;
-    if (asking == NULL) return status;
-    twi_call_run(&asking->operation);
-    status = first != NULL ? conclude_once(asking, first) : conclude_cancel(asking);
-    twi_operation_give(&asking->operation);
-    return status;
-}
-
-/* The answer comes later. */
 static tw_status start(tw_request *call, tw_family *family, const struct twi_operation_kind *kind, tw_key key) {
+    tw_engine *engine = family->engine;
     tw_status status = twi_call_check_key(family, key);
-    if (status == TW_OK) status = twi_redis_call_may_start(family->engine);
-    struct asking *asking = status == TW_OK ? make(family, kind, key, call, &status) : NULL;
+    if (status == TW_OK) status = twi_redis_call_may_begin(engine, call);
+    struct asking *asking =
+        status == TW_OK ? (struct asking *)twi_operation_make(engine, kind, family, call, &status) : NULL;
     if (asking == NULL) return twi_call_answer(call, status);
-    if (!twi_operation_keep(&asking->operation, key, &asking->key))
-        return twi_call_end_now(&asking->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
-    return twi_call_start(&asking->operation, call);
+    asking->span = twi_calendar_span(&family->rule, twi_clock_now_ms(&engine->clock));
+    asking->cancels = kind == &cancel_kind;
+    return twi_call_start_with(&asking->operation, call, key, &asking->key);
 }
 
 /* ---- the calls ---- */
@@ -200,23 +165,6 @@ static tw_status start(tw_request *call, tw_family *family, const struct twi_ope
 static bool is_by_redis(const tw_family *family) {
     twi_check(family->options.kind == TW_KIND_COUNTER);
     return family->kind.is_strict && family->kind.synced;
-}
-
-tw_status tw_once(tw_family *family, tw_key key, bool *first) {
-    bool is_first = false;
-    TWI_NEED(family);
-    tw_status status = check(family);
-    if (status != TW_OK) return status;
-    status = is_by_redis(family) ? decide(family, &once_kind, key, &is_first) : once_here(family, key, &is_first);
-    if (status == TW_OK && first != NULL) *first = is_first;
-    return status;
-}
-
-tw_status tw_once_cancel(tw_family *family, tw_key key) {
-    TWI_NEED(family);
-    tw_status status = check(family);
-    if (status != TW_OK) return status;
-    return is_by_redis(family) ? decide(family, &cancel_kind, key, NULL) : cancel_here(family, key);
 }
 
 tw_status tw_once_async(tw_request *request, tw_family *family, tw_key key) {
@@ -235,4 +183,18 @@ tw_status tw_once_cancel_async(tw_request *request, tw_family *family, tw_key ke
     tw_status status = check(family);
     if (status == TW_OK && is_by_redis(family)) return start(request, family, &cancel_kind, key);
     return twi_call_answer(request, status == TW_OK ? cancel_here(family, key) : status);
+}
+
+tw_status tw_once(tw_family *family, tw_key key, bool *first) {
+    tw_request call;
+    twi_call_by_thread(&call, 0);
+    tw_status status = tw_once_async(&call, family, key);
+    if (status == TW_OK && first != NULL) *first = call.first;
+    return status;
+}
+
+tw_status tw_once_cancel(tw_family *family, tw_key key) {
+    tw_request call;
+    twi_call_by_thread(&call, 0);
+    return tw_once_cancel_async(&call, family, key);
 }
