@@ -318,6 +318,39 @@ void twi_call_run(struct twi_operation *operation) {
     if (operation->kind->send(operation)) sleep_until_over(operation);
 }
 
+/* The thread that has started it delivers its result. */
+static tw_status end_here(struct twi_operation *operation, tw_request *call) {
+    part(operation);
+    call->status = operation->kind->finish(operation, call);
+    twi_operation_give(operation);
+    return call->status;
+}
+
+/* The thread that waits looks itself, so no other thread has to wake it. */
+static tw_status look_until_over(struct twi_operation *operation, tw_request *call) {
+    tw_engine *engine = operation->engine;
+    const struct twi_wait *wait = &operation->wait;
+    for (;;) {
+        uint32_t given = twi_event_count_value(&engine->given_back),
+                 turned = twi_event_count_value(&engine->turn.ended);
+        enum twi_look found = wait->look(operation);
+        if (found == TWI_LOOK_ASKED) sleep_until_over(operation);
+        if (found != TWI_LOOK_WAITS || twi_load_acquire(&engine->life.stopped)) return end_here(operation, call);
+        int64_t left_ms = wait->look_ms - twi_clock_mono_ms(&engine->clock);
+        uint32_t ms = left_ms < LOOK_MS ? (uint32_t)left_ms : LOOK_MS;
+        if (left_ms > 0 && wait->wakes) twi_event_count_wait(&engine->given_back, given, ms);
+        if (left_ms > 0 && !wait->wakes) twi_event_count_wait(&engine->turn.ended, turned, ms);
+    }
+}
+
+tw_status twi_waiter_start(struct twi_operation *operation, tw_request *call,
+                           enum twi_look (*look)(struct twi_operation *operation)) {
+    operation->wait.look = look;
+    if (operation->blocks) return look_until_over(operation, call);
+    twi_waiter_add(operation, look);
+    return TW_STARTED;
+}
+
 /* No caller needs its result. */
 tw_status twi_call_send_off(struct twi_operation *operation) {
     twi_check(operation->call == NULL && !operation->blocks);
@@ -337,10 +370,7 @@ tw_status twi_call_start(struct twi_operation *operation, tw_request *call) {
     bool is_sent = operation->result.outcome != TWI_REQUEST_BUSY && operation->kind->send(operation);
     if (is_sent && !blocks) return TW_STARTED;
     if (is_sent) sleep_until_over(operation);
-    part(operation);
-    call->status = operation->kind->finish(operation, call);
-    twi_operation_give(operation);
-    return call->status;
+    return end_here(operation, call);
 }
 
 tw_status twi_call_start_with(struct twi_operation *operation, tw_request *call, tw_key key, tw_key *kept) {

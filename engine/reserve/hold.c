@@ -113,17 +113,14 @@ static bool is_begun(const struct giving *giving) {
 }
 
 /* Without a reply the release is repeated. If it was never begun, the hold stays, so it can be released again. */
-static tw_status conclude_give(const struct giving *giving) {
-    tw_engine *engine = giving->operation.engine;
-    bool stays = !is_begun(giving) && !twi_load_acquire(&engine->life.stopped); /* or it ends with the engine */
-    if (!stays || !twi_hold_book_enter(giving->operation.family, giving->key, giving->member, false, giving->said))
-        return TW_OK;
-    return twi_redis_call_refuse(engine, giving->operation.result.outcome);
-}
-
 static tw_status finish_give(struct twi_operation *operation, tw_request *call) {
+    const struct giving *giving = (const struct giving *)operation;
+    tw_engine *engine = operation->engine;
     (void)call;
-    return conclude_give((const struct giving *)operation);
+    bool stays = !is_begun(giving) && !twi_load_acquire(&engine->life.stopped); /* or it ends with the engine */
+    if (!stays || !twi_hold_book_enter(operation->family, giving->key, giving->member, false, giving->said))
+        return TW_OK;
+    return twi_redis_call_refuse(engine, operation->result.outcome);
 }
 
 /* Its caller has gone. */
@@ -133,18 +130,18 @@ static const struct twi_operation_kind give_kind = {
     .send = ask_give, .finish = finish_give, .undo = undo_give, .settles = true};
 
 /* If it returns NULL, *status is the reason. */
-static struct giving *make_give(tw_family *family, tw_key key, tw_request *call, tw_status *status) {
+static struct giving *make_give(tw_family *family, tw_request *call, tw_status *status) {
     twi_check(family->kind.synced);
     struct giving *giving = (struct giving *)twi_operation_make(family->engine, &give_kind, family, call, status);
     if (giving == NULL) return NULL;
-    giving->operation.deadline_ms = twi_redis_call_deadline_ms(family->engine, call != NULL ? call->timeout_ms : 0);
-    giving->key = key;
     giving->said = (struct twi_hold_said){0};
     giving->is_alone = giving->has_waited = false;
     return giving;
 }
 
-/* A waiter, until the statement is answered, or its time has ended; and while it finds no lane, if it is alone. */
+/* A waiter, until the statement that contains this hold is answered, so that its release needs no mark, or until its
+ * time has ended; and while it finds no lane, if it is alone. This takes one round trip, and it is rare, because a hold
+ * is sent again only once in a third of its life. */
 static enum twi_look look_at_statement(struct twi_operation *operation) {
     tw_engine *engine = operation->engine;
     struct giving *giving = (struct giving *)operation;
@@ -166,10 +163,10 @@ static enum twi_look look_at_statement(struct twi_operation *operation) {
     return waits ? TWI_LOOK_WAITS : TWI_LOOK_OVER;
 }
 
-static void await_in_turns(struct giving *giving) {
+static tw_status await_in_turns(struct giving *giving, tw_request *call) {
     giving->operation.wait.look_ms = INT64_MIN;
     giving->operation.wait.each_turn = true;
-    twi_waiter_add(&giving->operation, look_at_statement);
+    return twi_waiter_start(&giving->operation, call, look_at_statement);
 }
 
 /* Sends it without a waiting caller. */
@@ -179,13 +176,13 @@ static void send_alone(struct giving *giving) {
     tw_engine *engine = giving->operation.engine;
     if (twi_hold_book_is_answered(engine, &giving->said) && ask_give(&giving->operation)) return;
     twi_port_count(engine, ask_unsettled, 1); /* until it has a lane */
-    await_in_turns(giving);
+    (void)await_in_turns(giving, NULL);
 }
 
 /* Releases a hold that is in no book. */
 static void let_go(tw_family *family, tw_key key, const char *member, struct twi_hold_said said) {
     tw_status status;
-    struct giving *giving = make_give(family, key, NULL, &status);
+    struct giving *giving = make_give(family, NULL, &status);
     if (giving == NULL) return;
     memcpy(giving->member, member, sizeof giving->member);
     giving->said = said;
@@ -246,106 +243,46 @@ static tw_status read_result(const struct taking *taking, tw_verdict *verdict) {
     return admitted ? TW_OK : TW_DENIED;
 }
 
-/* Computes the result, in the thread that is answered. */
-static tw_status conclude_take(const struct taking *taking, tw_verdict *verdict) {
-    return twi_limit_stats_answered(taking->operation.family, 1, read_result(taking, verdict), verdict);
-}
-
 static tw_status finish_take(struct twi_operation *operation, tw_request *call) {
-    return conclude_take((const struct taking *)operation, &call->verdict);
+    tw_status status = read_result((const struct taking *)operation, &call->verdict);
+    return twi_limit_stats_answered(operation->family, 1, status, &call->verdict);
 }
 
 static const struct twi_operation_kind take_kind = {
     .send = ask_take, .reply = read_take, .finish = finish_take, .may_be_unsent = true};
 
-/* If it returns NULL, *status is the reason. */
-static struct taking *make_take(tw_family *family, tw_key key, int64_t limit, tw_request *call, tw_status *status) {
-    twi_check(family->kind.synced && limit >= 0);
-    struct taking *taking = (struct taking *)twi_operation_make(family->engine, &take_kind, family, call, status);
-    if (taking == NULL) return NULL;
-    taking->operation.deadline_ms = twi_redis_call_deadline_ms(family->engine, call != NULL ? call->timeout_ms : 0);
-    taking->key = key;
-    taking->limit = limit;
-    twi_hold_book_name(family->engine, taking->member);
-    return taking;
-}
-
-tw_status twi_hold_redis_take(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
-    twi_check(family->kind.synced);
-    tw_status status = twi_redis_call_may(family->engine);
-    struct taking *taking = status == TW_OK ? make_take(family, key, limit, NULL, &status) : NULL;
-    if (taking == NULL) return twi_limit_stats_answered(family, 1, status, verdict);
-    twi_call_run(&taking->operation);
-    status = conclude_take(taking, verdict);
-    twi_operation_give(&taking->operation);
-    return status;
-}
-
-tw_status twi_hold_redis_start(tw_request *call, tw_family *family, tw_key key, int64_t limit) {
-    twi_check(call != NULL && family->kind.synced);
-    tw_status status = twi_redis_call_may_start(family->engine);
-    struct taking *taking = status == TW_OK ? make_take(family, key, limit, call, &status) : NULL;
+static tw_status take(tw_request *call, tw_family *family, tw_key key, int64_t limit) {
+    twi_check(call != NULL && family->kind.synced && limit >= 0);
+    tw_status status = twi_redis_call_may_begin(family->engine, call);
+    struct taking *taking =
+        status == TW_OK ? (struct taking *)twi_operation_make(family->engine, &take_kind, family, call, &status) : NULL;
     if (taking != NULL && !twi_operation_keep(&taking->operation, key, &taking->key)) {
         status = twi_call_end_now(&taking->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
         taking = NULL;
     }
     if (taking == NULL) return twi_call_answer(call, twi_limit_stats_answered(family, 1, status, &call->verdict));
+    taking->limit = limit;
+    twi_hold_book_name(family->engine, taking->member);
     return twi_call_start(&taking->operation, call);
 }
 
 /* ---- giving ---- */
 
-/* A statement that contains this hold may be on its way. The release waits until that statement is answered, so that it
- * needs no mark. This takes one round trip, and it is rare, because a hold is sent again only once in a third of its
- * life. tw_stop() ends the wait. */
-static void await_statement(tw_engine *engine, const struct twi_hold_said *said) {
-    int64_t until_ms = twi_clock_mono_ms(&engine->clock) + twi_port_timeout_ms(engine);
-    for (;;) {
-        uint32_t seen = twi_event_count_value(&engine->turn.ended);
-        if (twi_hold_book_is_answered(engine, said) || twi_clock_mono_ms(&engine->clock) >= until_ms) return;
-        if (twi_load_acquire(&engine->life.stopped)) return;
-        twi_event_count_wait(&engine->turn.ended, seen, TWI_TICK_MS);
-    }
-}
-
-tw_status twi_hold_redis_give(tw_family *family, tw_key key) {
+/* If `call` is NULL, no caller gets the answer. */
+static tw_status give(tw_request *call, tw_family *family, tw_key key) {
     twi_check(family->kind.synced);
-    tw_status status = twi_redis_call_may(family->engine);
-    struct giving *giving = status == TW_OK ? make_give(family, key, NULL, &status) : NULL;
-    if (giving == NULL) return status;
-    if (twi_hold_book_leave(family, key, giving->member, &giving->said)) {
-        await_statement(family->engine, &giving->said);
-        giving->operation.deadline_ms = twi_redis_call_deadline_ms(family->engine, 0);
-        twi_call_run(&giving->operation);
-        status = conclude_give(giving);
-    } else {
-        status = twi_refuse_for(TWI_WHY_HOLD);
-    }
-    twi_operation_give(&giving->operation);
-    return status;
-}
-
-tw_status twi_hold_redis_give_async(tw_request *call, tw_family *family, tw_key key) {
-    twi_check(family->kind.synced);
-    tw_status status = twi_redis_call_may_start(family->engine);
-    struct giving *giving = status == TW_OK ? make_give(family, key, call, &status) : NULL;
-    if (giving == NULL) return call != NULL ? twi_call_answer(call, status) : status;
+    tw_status status = twi_redis_call_may_begin(family->engine, call);
+    struct giving *giving = status == TW_OK ? make_give(family, call, &status) : NULL;
+    if (giving == NULL) return twi_call_answer(call, status);
     struct twi_operation *operation = &giving->operation;
     if (!twi_operation_keep(operation, key, &giving->key))
         status = twi_refuse(TW_ERR_MEMORY, NULL);
     else if (!twi_hold_book_leave(family, key, giving->member, &giving->said))
         status = twi_refuse_for(TWI_WHY_HOLD);
-    if (status != TW_OK && call != NULL) return twi_call_end_now(operation, call, status);
-    if (status != TW_OK) {
-        twi_operation_give(operation);
-        return status;
-    }
-    if (call == NULL)
-        send_alone(giving);
-    else if (twi_hold_book_is_answered(family->engine, &giving->said))
-        return twi_call_start(operation, call);
-    else
-        await_in_turns(giving);
+    if (status != TW_OK) return twi_call_end_now(operation, call, status);
+    if (call != NULL && !twi_hold_book_is_answered(family->engine, &giving->said)) return await_in_turns(giving, call);
+    if (call != NULL) return twi_call_start(operation, call);
+    send_alone(giving);
     return TW_STARTED;
 }
 
@@ -392,24 +329,31 @@ static tw_status hold_locally(tw_family *family, tw_key key, int64_t limit, tw_v
     return twi_limit_stats_answered(family, 1, status, verdict);
 }
 
+tw_status tw_hold_async(tw_request *request, tw_family *family, tw_key key, int64_t limit) {
+    TWI_NEED(request);
+    TWI_NEED(family);
+    tw_status status = begin_hold(family, key, limit, &request->verdict);
+    if (status == TW_OK && family->kind.synced) return take(request, family, key, limit);
+    return twi_call_answer(request, status == TW_OK ? hold_locally(family, key, limit, &request->verdict) : status);
+}
+
+/* A function of its own, because tw_hold() without Redis needs no request. */
+TWI_COLD static tw_status take_and_wait(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
+    tw_request call;
+    twi_call_by_thread(&call, 0);
+    call.verdict = *verdict;
+    tw_status status = take(&call, family, key, limit);
+    *verdict = call.verdict;
+    return status;
+}
+
 tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
     tw_verdict unasked;
     TWI_NEED(family);
     if (verdict == NULL) verdict = &unasked;
     tw_status status = begin_hold(family, key, limit, verdict);
     if (status != TW_OK) return status;
-    return family->kind.synced ? twi_hold_redis_take(family, key, limit, verdict)
-                               : hold_locally(family, key, limit, verdict);
-}
-
-tw_status tw_hold_async(tw_request *request, tw_family *family, tw_key key, int64_t limit) {
-    TWI_NEED(request);
-    TWI_NEED(family);
-    tw_status status = begin_hold(family, key, limit, &request->verdict);
-    if (status == TW_OK && family->kind.synced) return twi_hold_redis_start(request, family, key, limit);
-    if (status == TW_OK) status = hold_locally(family, key, limit, &request->verdict);
-    request->status = status;
-    return status;
+    return family->kind.synced ? take_and_wait(family, key, limit, verdict) : hold_locally(family, key, limit, verdict);
 }
 
 /* Lowers a cell without stripes by one, using compare-and-swap, from above 0. Otherwise it answers as
@@ -450,19 +394,22 @@ static tw_status release_locally(tw_family *family, tw_key key) {
     return status;
 }
 
+tw_status tw_hold_release_async(tw_request *request, tw_family *family, tw_key key) {
+    TWI_NEED(family);
+    tw_status status = check_hold(family, key);
+    if (status == TW_OK && family->kind.synced) return give(request, family, key);
+    return twi_call_answer(request, status == TW_OK ? release_locally(family, key) : status);
+}
+
+TWI_COLD static tw_status give_and_wait(tw_family *family, tw_key key) {
+    tw_request call;
+    twi_call_by_thread(&call, 0);
+    return give(&call, family, key);
+}
+
 tw_status tw_hold_release(tw_family *family, tw_key key) {
     TWI_NEED(family);
     tw_status status = check_hold(family, key);
     if (status != TW_OK) return status;
-    if (family->kind.synced) return twi_hold_redis_give(family, key);
-    return release_locally(family, key);
-}
-
-tw_status tw_hold_release_async(tw_request *request, tw_family *family, tw_key key) {
-    TWI_NEED(family);
-    tw_status status = check_hold(family, key);
-    if (status == TW_OK && family->kind.synced) return twi_hold_redis_give_async(request, family, key);
-    if (status == TW_OK) status = release_locally(family, key);
-    if (request != NULL) request->status = status;
-    return status;
+    return family->kind.synced ? give_and_wait(family, key) : release_locally(family, key);
 }

@@ -5,15 +5,6 @@
 
 #include "tallywheel.h"
 
-/* ---- hold redis ----
- * tw_hold() and tw_hold_release() where Redis decides. */
-
-tw_status twi_hold_redis_take(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict);
-tw_status twi_hold_redis_give(tw_family *family, tw_key key);
-/* Does the same, and answers later. If `call` is NULL, no caller gets the answer. */
-tw_status twi_hold_redis_start(tw_request *call, tw_family *family, tw_key key, int64_t limit);
-tw_status twi_hold_redis_give_async(tw_request *call, tw_family *family, tw_key key);
-
 /* Returns why a family with these options is not for tw_hold(), or NULL if it is. */
 const char *twi_hold_refusal(const tw_family *family, const tw_family_options *options);
 
