@@ -143,14 +143,10 @@ static tw_status read_result(const struct taking *taking, tw_verdict *verdict) {
     return status;
 }
 
-/* Computes the result, in the thread that is answered. */
-static tw_status conclude_take(const struct taking *taking, tw_verdict *verdict) {
-    return twi_limit_stats_answered(taking->request.family, taking->request.n, read_result(taking, verdict), verdict);
-}
-
 static tw_status finish_take(struct twi_operation *operation, tw_request *call) {
     const struct taking *taking = (const struct taking *)operation;
-    tw_status status = conclude_take(taking, &call->verdict);
+    tw_status status = read_result(taking, &call->verdict);
+    status = twi_limit_stats_answered(operation->family, taking->request.n, status, &call->verdict);
     if (status == TW_OK || status == TW_ERR_TIMEOUT) twi_token_write(&taking->token, call->token);
     return status;
 }
@@ -162,41 +158,28 @@ static struct taking *make_take(const struct twi_reserve_request *request, tw_re
     twi_check(request->family->kind.synced && request->ttl_ms != 0);
     tw_family *family = request->family;
     tw_engine *engine = family->engine;
+    *status = twi_redis_call_may_begin(engine, call);
+    if (*status != TW_OK) return NULL;
     struct taking *taking = (struct taking *)twi_operation_make(engine, &take_kind, family, call, status);
     if (taking == NULL) return NULL;
     struct twi_span span = twi_calendar_span(&family->rule, twi_clock_now_ms(&engine->clock));
-    taking->operation.deadline_ms = twi_redis_call_deadline_ms(engine, call != NULL ? call->timeout_ms : 0);
     taking->request = *request;
     taking->start_ms = span.start_ms;
     taking->expiry_ms =
         span.end_ms != INT64_MAX ? twi_time_add(span.end_ms, twi_load_relaxed(&family->policy.retention_ms)) : 0;
     make_token(request, span.start_ms, &taking->token);
-    return taking;
+    if (twi_operation_keep(&taking->operation, request->key, &taking->request.key) &&
+        twi_operation_keep(&taking->operation, request->buyer, &taking->request.buyer))
+        return taking;
+    *status = twi_call_end_now(&taking->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
+    return NULL;
 }
 
-tw_status twi_reserve_redis_take(const struct twi_reserve_request *request, struct twi_token *token,
-                                 tw_verdict *verdict) {
-    tw_status status = twi_redis_call_may(request->family->engine);
-    struct taking *taking = status == TW_OK ? make_take(request, NULL, &status) : NULL;
-    if (taking == NULL) return twi_limit_stats_answered(request->family, request->n, status, verdict);
-    twi_call_run(&taking->operation);
-    status = conclude_take(taking, verdict);
-    *token = taking->token;
-    twi_operation_give(&taking->operation);
-    return status;
-}
-
-tw_status twi_reserve_redis_start(tw_request *call, const struct twi_reserve_request *request) {
-    tw_status status = twi_redis_call_may_start(request->family->engine);
-    struct taking *taking = status == TW_OK ? make_take(request, call, &status) : NULL;
-    if (taking != NULL && (!twi_operation_keep(&taking->operation, request->key, &taking->request.key) ||
-                           !twi_operation_keep(&taking->operation, request->buyer, &taking->request.buyer))) {
-        status = twi_call_end_now(&taking->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
-        taking = NULL;
-    }
-    if (taking == NULL)
-        return twi_call_answer(call, twi_limit_stats_answered(request->family, request->n, status, &call->verdict));
-    return twi_call_start(&taking->operation, call);
+static tw_status take(tw_request *call, const struct twi_reserve_request *request) {
+    tw_status status;
+    struct taking *taking = make_take(request, call, &status);
+    if (taking != NULL) return twi_call_start(&taking->operation, call);
+    return twi_call_answer(call, twi_limit_stats_answered(request->family, request->n, status, &call->verdict));
 }
 
 /* ---- confirming, cancelling ---- */
@@ -209,8 +192,9 @@ struct settling {
 };
 static_assert(sizeof(struct settling) <= TWI_OPERATION_BYTES, "operation.h");
 
-static tw_status conclude_settling(const struct settling *settling) {
-    const struct twi_result *result = &settling->operation.result;
+static tw_status finish_settling(struct twi_operation *operation, tw_request *call) {
+    const struct twi_result *result = &operation->result;
+    (void)call;
     bool was_there = result->count > 2; /* else it is a counter of another program */
     if (was_there && twi_result_is(result, "OK")) return TW_OK;
     if (twi_result_is(result, "LATE"))
@@ -219,7 +203,7 @@ static tw_status conclude_settling(const struct settling *settling) {
         return twi_refuse(TW_ERR_LATE, "token: its units are sold; they go back by tw_add() of a negative delta");
     if (twi_result_is(result, "UNKNOWN"))
         return twi_refuse(TW_ERR_UNKNOWN_TOKEN, "token: Redis does not know it, or not any more");
-    return twi_redis_call_refuse(settling->operation.engine, result->outcome);
+    return twi_redis_call_refuse(operation->engine, result->outcome);
 }
 
 static bool is_cancel(const char *what) {
@@ -306,50 +290,18 @@ static bool ask_where(struct twi_operation *operation) {
     return twi_redis_call_send(&redis_call, operation);
 }
 
-static tw_status finish_settling(struct twi_operation *operation, tw_request *call) {
-    (void)call;
-    return conclude_settling((const struct settling *)operation);
-}
-
 static const struct twi_operation_kind settle_kind = {.send = ask_where, .finish = finish_settling, .settles = true};
 
-/* If it returns NULL, *status is the reason. */
-static struct settling *make_settling(tw_engine *engine, const struct twi_token *token, const char *what,
-                                      tw_request *call, tw_status *status) {
+/* If `call` is NULL, no caller gets the answer. */
+static tw_status settle_there(tw_request *call, tw_engine *engine, const struct twi_token *token, bool confirms) {
     twi_check(!token->local);
-    struct settling *settling = (struct settling *)twi_operation_make(engine, &settle_kind, NULL, call, status);
-    if (settling == NULL) return NULL;
-    settling->operation.deadline_ms = twi_redis_call_deadline_ms(engine, call != NULL ? call->timeout_ms : 0);
-    settling->token = *token;
-    settling->what = what;
-    return settling;
-}
-
-static tw_status settle(tw_engine *engine, const struct twi_token *token, const char *what) {
-    tw_status status = twi_redis_call_may(engine);
-    struct settling *settling = status == TW_OK ? make_settling(engine, token, what, NULL, &status) : NULL;
-    if (settling == NULL) return status;
-    twi_call_run(&settling->operation);
-    status = conclude_settling(settling);
-    twi_operation_give(&settling->operation);
-    return status;
-}
-
-tw_status twi_reserve_redis_confirm(tw_engine *engine, const struct twi_token *token) {
-    return settle(engine, token, "confirm");
-}
-
-tw_status twi_reserve_redis_cancel(tw_engine *engine, const struct twi_token *token) {
-    return settle(engine, token, "cancel");
-}
-
-tw_status twi_reserve_redis_settle(tw_request *call, tw_engine *engine, const struct twi_token *token, bool confirms) {
-    tw_status status = twi_redis_call_may_start(engine);
+    tw_status status = twi_redis_call_may_begin(engine, call);
     struct settling *settling =
-        status == TW_OK ? make_settling(engine, token, confirms ? "confirm" : "cancel", call, &status) : NULL;
-    if (settling != NULL)
-        return call != NULL ? twi_call_start(&settling->operation, call) : twi_call_send_off(&settling->operation);
-    return call != NULL ? twi_call_answer(call, status) : status;
+        status == TW_OK ? (struct settling *)twi_operation_make(engine, &settle_kind, NULL, call, &status) : NULL;
+    if (settling == NULL) return twi_call_answer(call, status);
+    settling->token = *token;
+    settling->what = confirms ? "confirm" : "cancel";
+    return twi_call_start(&settling->operation, call);
 }
 
 static tw_status check_family(const tw_family *family) {
@@ -393,21 +345,30 @@ static tw_status check_request(const struct twi_reserve_request *request) {
     return twi_call_check_key(request->family, request->key);
 }
 
-tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t limit, uint32_t ttl_ms, tw_key buyer,
-                     char token[TW_TOKEN_SIZE], tw_verdict *verdict) {
+tw_status tw_reserve_async(tw_request *call, tw_family *family, tw_key key, int64_t n, int64_t limit, uint32_t ttl_ms,
+                           tw_key buyer) {
+    TWI_NEED_AS(call, "request");
     TWI_NEED(family);
-    TWI_NEED(token);
     struct twi_reserve_request request = {family, key, buyer, n, limit, ttl_ms};
     struct twi_token made;
-    tw_verdict unasked;
-    token[0] = '\0';
-    if (verdict == NULL) verdict = &unasked;
-    twi_reserve_verdict(verdict, family, limit);
+    call->token[0] = '\0';
+    twi_reserve_verdict(&call->verdict, family, limit);
     tw_status status = check_request(&request);
-    if (status != TW_OK) return status;
-    status = family->kind.synced ? twi_reserve_redis_take(&request, &made, verdict)
-                                 : twi_reserve_local_take(&request, &made, verdict);
-    if (status == TW_OK || status == TW_ERR_TIMEOUT) twi_token_write(&made, token);
+    if (status == TW_OK && family->kind.synced) return take(call, &request);
+    if (status == TW_OK) status = twi_reserve_local_take(&request, &made, &call->verdict);
+    if (status == TW_OK) twi_token_write(&made, call->token);
+    return twi_call_answer(call, status);
+}
+
+tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t limit, uint32_t ttl_ms, tw_key buyer,
+                     char token[TW_TOKEN_SIZE], tw_verdict *verdict) {
+    tw_request call;
+    TWI_NEED(family);
+    TWI_NEED(token);
+    twi_call_by_thread(&call, 0);
+    tw_status status = tw_reserve_async(&call, family, key, n, limit, ttl_ms, buyer);
+    memcpy(token, call.token, strlen(call.token) + 1);
+    if (verdict != NULL) *verdict = call.verdict;
     return status;
 }
 
@@ -416,57 +377,34 @@ static bool fits(const tw_engine *engine, const struct twi_token *token) {
     return token->local != engine->life.has_redis && token->has_slot == (engine->here->remote.shorts != NULL);
 }
 
-tw_status tw_reserve_confirm(tw_engine *engine, const char *token) {
+static tw_status settle(tw_request *call, tw_engine *engine, const char *token, bool confirms) {
     struct twi_token read;
     TWI_NEED(engine);
     TWI_NEED(token);
-    if (!twi_token_read(token, &read) || !fits(engine, &read)) return twi_refuse_for(TWI_WHY_TOKEN);
-    return read.local ? twi_reserve_local_confirm(engine, &read) : twi_reserve_redis_confirm(engine, &read);
-}
-
-tw_status tw_reserve_cancel(tw_engine *engine, const char *token) {
-    struct twi_token read;
-    TWI_NEED(engine);
-    TWI_NEED(token);
-    if (!twi_token_read(token, &read) || !fits(engine, &read)) return twi_refuse_for(TWI_WHY_TOKEN);
-    return read.local ? twi_reserve_local_cancel(engine, &read) : twi_reserve_redis_cancel(engine, &read);
-}
-
-/* ---- answered later, with Redis ---- */
-
-tw_status tw_reserve_async(tw_request *call, tw_family *family, tw_key key, int64_t n, int64_t limit, uint32_t ttl_ms,
-                           tw_key buyer) {
-    TWI_NEED_AS(call, "request");
-    TWI_NEED(family);
-    struct twi_reserve_request request = {family, key, buyer, n, limit, ttl_ms};
-    if (!family->kind.synced) {
-        call->status = tw_reserve(family, key, n, limit, ttl_ms, buyer, call->token, &call->verdict);
-        return call->status;
-    }
-    call->token[0] = '\0';
-    twi_reserve_verdict(&call->verdict, family, limit);
-    tw_status status = check_request(&request);
-    return status == TW_OK ? twi_reserve_redis_start(call, &request) : (call->status = status);
-}
-
-static tw_status settle_async(tw_request *call, tw_engine *engine, const char *token, bool confirms) {
-    struct twi_token read;
-    tw_status status = TW_OK;
-    TWI_NEED(engine);
-    TWI_NEED(token);
-    if (!twi_token_read(token, &read) || !fits(engine, &read)) status = twi_refuse_for(TWI_WHY_TOKEN);
-    if (status == TW_OK && !read.local) return twi_reserve_redis_settle(call, engine, &read, confirms);
-    if (status == TW_OK)
-        status = confirms ? twi_reserve_local_confirm(engine, &read) : twi_reserve_local_cancel(engine, &read);
-    if (call != NULL) call->status = status;
-    return status;
+    if (!twi_token_read(token, &read) || !fits(engine, &read))
+        return twi_call_answer(call, twi_refuse_for(TWI_WHY_TOKEN));
+    if (!read.local) return settle_there(call, engine, &read, confirms);
+    return twi_call_answer(call, confirms ? twi_reserve_local_confirm(engine, &read)
+                                          : twi_reserve_local_cancel(engine, &read));
 }
 
 tw_status tw_reserve_confirm_async(tw_request *request, tw_engine *engine, const char *token) {
     TWI_NEED(request);
-    return settle_async(request, engine, token, true);
+    return settle(request, engine, token, true);
 }
 
 tw_status tw_reserve_cancel_async(tw_request *request, tw_engine *engine, const char *token) {
-    return settle_async(request, engine, token, false);
+    return settle(request, engine, token, false);
+}
+
+tw_status tw_reserve_confirm(tw_engine *engine, const char *token) {
+    tw_request call;
+    twi_call_by_thread(&call, 0);
+    return settle(&call, engine, token, true);
+}
+
+tw_status tw_reserve_cancel(tw_engine *engine, const char *token) {
+    tw_request call;
+    twi_call_by_thread(&call, 0);
+    return settle(&call, engine, token, false);
 }
