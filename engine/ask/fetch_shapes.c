@@ -312,22 +312,17 @@ static tw_status conclude(struct fetch *fetch) {
     return TW_OK;
 }
 
-static tw_status conclude_rank(struct fetch *fetch, int64_t *rank, int64_t *total) {
-    twi_check(fetch->wish.what == WHAT_RANK && rank != NULL && total != NULL);
-    const struct twi_result *result = &fetch->operation.result;
+static tw_status finish(struct twi_operation *operation, tw_request *call) {
+    struct fetch *fetch = (struct fetch *)operation;
+    const struct twi_result *result = &operation->result;
     tw_status status = conclude(fetch);
-    if (status != TW_OK) return status;
+    if (status != TW_OK || fetch->wish.what != WHAT_RANK) return status;
     int64_t score = result->numbers[2];
     if ((result->are_numbers & 4u) == 0 || score > TW_DELTA_MAX || score < -TW_DELTA_MAX)
         return twi_refuse_with(TW_ERR_REDIS, "Redis: the member's score is no count: %s", fetch->why);
-    *rank = result->numbers[1];
-    *total = score;
+    call->rank = result->numbers[1];
+    call->total = score;
     return TW_OK;
-}
-
-static tw_status finish(struct twi_operation *operation, tw_request *call) {
-    struct fetch *fetch = (struct fetch *)operation;
-    return fetch->wish.what == WHAT_RANK ? conclude_rank(fetch, &call->rank, &call->total) : conclude(fetch);
 }
 
 static void drop(struct twi_operation *operation) {
@@ -367,12 +362,13 @@ static tw_status choose_ranking(const struct wish *wish) {
     return wish->what == WHAT_RANK ? twi_call_check_key(wish->family, wish->key) : TW_OK;
 }
 
-/* Returns NULL if there is none; *status is then the reason. */
-static struct fetch *make(const struct wish *wish, tw_request *call, uint32_t timeout_ms, tw_status *status) {
-    tw_engine *engine = wish->family->engine;
-    struct fetch *fetch = (struct fetch *)twi_operation_make(engine, &kind, wish->family, call, status);
-    if (fetch == NULL) return NULL;
-    fetch->operation.deadline_ms = twi_redis_call_deadline_ms(engine, timeout_ms);
+static tw_status start(tw_request *call, struct wish *wish, tw_status status, int64_t unix_ms) {
+    tw_family *family = wish->family;
+    if (status == TW_OK) status = choose_window(wish, unix_ms);
+    if (status == TW_OK) status = twi_redis_call_may_begin(family->engine, call);
+    struct fetch *fetch =
+        status == TW_OK ? (struct fetch *)twi_operation_make(family->engine, &kind, family, call, &status) : NULL;
+    if (fetch == NULL) return twi_call_answer(call, status);
     fetch->wish = *wish;
     fetch->totals = (struct twi_totals){0};
     fetch->trouble = NO_TROUBLE;
@@ -380,62 +376,10 @@ static struct fetch *make(const struct wish *wish, tw_request *call, uint32_t ti
     memcpy(fetch->cursor, "0", 2);
     fetch->history[0] = fetch->why[0] = '\0';
     fetch->is_first = true;
-    return fetch;
-}
-
-/* Fetches for a thread that waits. */
-static tw_status fetch_now(struct wish *wish, int64_t unix_ms, uint32_t timeout_ms, int64_t *rank, int64_t *total) {
-    tw_status status = choose_window(wish, unix_ms);
-    if (status == TW_OK) status = twi_redis_call_may(wish->family->engine);
-    struct fetch *fetch = status == TW_OK ? make(wish, NULL, timeout_ms, &status) : NULL;
-    if (fetch == NULL) return status;
-    twi_call_run(&fetch->operation);
-    status = rank != NULL && total != NULL ? conclude_rank(fetch, rank, total) : conclude(fetch);
-    twi_operation_give(&fetch->operation);
-    return status;
-}
-
-/* Fetches for a result that comes later. */
-static tw_status start(tw_request *call, struct wish *wish, int64_t unix_ms) {
-    tw_status status = choose_window(wish, unix_ms);
-    if (status == TW_OK) status = twi_redis_call_may_start(wish->family->engine);
-    struct fetch *fetch = status == TW_OK ? make(wish, call, call->timeout_ms, &status) : NULL;
-    if (fetch == NULL) return twi_call_answer(call, status);
-    if (!twi_operation_keep(&fetch->operation, wish->key, &fetch->wish.key))
-        return twi_call_end_now(&fetch->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
-    return twi_call_start(&fetch->operation, call);
+    return twi_call_start_with(&fetch->operation, call, wish->key, &fetch->wish.key);
 }
 
 /* ---- the calls --------------------------------------------------------------------------------------------------- */
-
-tw_status tw_fetch_fields(tw_family *family, tw_key subject, int64_t unix_ms, uint32_t timeout_ms,
-                          bool (*visit)(void *ctx, tw_key field, int64_t total), void *ctx) {
-    TWI_NEED(family);
-    TWI_NEED(visit);
-    unsigned char key[TW_KEY_SIZE_MAX];
-    struct wish wish = {.what = WHAT_FIELDS, .family = family, .visit = visit, .visit_ctx = ctx};
-    tw_status status = choose_hash(&wish, subject, key);
-    return status == TW_OK ? fetch_now(&wish, unix_ms, timeout_ms, NULL, NULL) : status;
-}
-
-tw_status tw_fetch_top(tw_family *family, int64_t unix_ms, size_t n, uint32_t timeout_ms,
-                       bool (*visit)(void *ctx, tw_key member, int64_t total), void *ctx) {
-    TWI_NEED(family);
-    TWI_NEED(visit);
-    struct wish wish = {.what = WHAT_TOP, .family = family, .n = n, .visit = visit, .visit_ctx = ctx};
-    tw_status status = choose_ranking(&wish);
-    return status == TW_OK ? fetch_now(&wish, unix_ms, timeout_ms, NULL, NULL) : status;
-}
-
-tw_status tw_fetch_rank(tw_family *family, tw_key member, int64_t unix_ms, uint32_t timeout_ms, int64_t *rank,
-                        int64_t *total) {
-    TWI_NEED(family);
-    int64_t ignored;
-    struct wish wish = {.what = WHAT_RANK, .family = family, .key = member};
-    tw_status status = choose_ranking(&wish);
-    if (status != TW_OK) return status;
-    return fetch_now(&wish, unix_ms, timeout_ms, rank != NULL ? rank : &ignored, total != NULL ? total : &ignored);
-}
 
 tw_status tw_fetch_fields_async(tw_request *request, tw_family *family, tw_key subject, int64_t unix_ms,
                                 bool (*visit)(void *ctx, tw_key field, int64_t total), void *visit_ctx) {
@@ -444,8 +388,7 @@ tw_status tw_fetch_fields_async(tw_request *request, tw_family *family, tw_key s
     TWI_NEED(visit);
     unsigned char key[TW_KEY_SIZE_MAX];
     struct wish wish = {.what = WHAT_FIELDS, .family = family, .visit = visit, .visit_ctx = visit_ctx};
-    tw_status status = choose_hash(&wish, subject, key);
-    return status == TW_OK ? start(request, &wish, unix_ms) : twi_call_answer(request, status);
+    return start(request, &wish, choose_hash(&wish, subject, key), unix_ms);
 }
 
 tw_status tw_fetch_top_async(tw_request *request, tw_family *family, int64_t unix_ms, size_t n,
@@ -454,14 +397,36 @@ tw_status tw_fetch_top_async(tw_request *request, tw_family *family, int64_t uni
     TWI_NEED(family);
     TWI_NEED(visit);
     struct wish wish = {.what = WHAT_TOP, .family = family, .n = n, .visit = visit, .visit_ctx = visit_ctx};
-    tw_status status = choose_ranking(&wish);
-    return status == TW_OK ? start(request, &wish, unix_ms) : twi_call_answer(request, status);
+    return start(request, &wish, choose_ranking(&wish), unix_ms);
 }
 
 tw_status tw_fetch_rank_async(tw_request *request, tw_family *family, tw_key member, int64_t unix_ms) {
     TWI_NEED(request);
     TWI_NEED(family);
     struct wish wish = {.what = WHAT_RANK, .family = family, .key = member};
-    tw_status status = choose_ranking(&wish);
-    return status == TW_OK ? start(request, &wish, unix_ms) : twi_call_answer(request, status);
+    return start(request, &wish, choose_ranking(&wish), unix_ms);
+}
+
+tw_status tw_fetch_fields(tw_family *family, tw_key subject, int64_t unix_ms, uint32_t timeout_ms,
+                          bool (*visit)(void *ctx, tw_key field, int64_t total), void *ctx) {
+    tw_request call;
+    twi_call_by_thread(&call, timeout_ms);
+    return tw_fetch_fields_async(&call, family, subject, unix_ms, visit, ctx);
+}
+
+tw_status tw_fetch_top(tw_family *family, int64_t unix_ms, size_t n, uint32_t timeout_ms,
+                       bool (*visit)(void *ctx, tw_key member, int64_t total), void *ctx) {
+    tw_request call;
+    twi_call_by_thread(&call, timeout_ms);
+    return tw_fetch_top_async(&call, family, unix_ms, n, visit, ctx);
+}
+
+tw_status tw_fetch_rank(tw_family *family, tw_key member, int64_t unix_ms, uint32_t timeout_ms, int64_t *rank,
+                        int64_t *total) {
+    tw_request call;
+    twi_call_by_thread(&call, timeout_ms);
+    tw_status status = tw_fetch_rank_async(&call, family, member, unix_ms);
+    if (status == TW_OK && rank != NULL) *rank = call.rank;
+    if (status == TW_OK && total != NULL) *total = call.total;
+    return status;
 }
