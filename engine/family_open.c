@@ -247,7 +247,8 @@ static void apply_policies(struct tw_family *family, const tw_family_options *op
     twi_store_relaxed(&family->policy.busy_is_outage, options->on_busy == TW_BUSY_AS_OUTAGE);
     const struct twi_limit_kind *limit = family->kind.limit;
     twi_hot_acquire *quick = limit->is_counted ? limit->acquire : limit->quick;
-    twi_store_relaxed(&family->kind.hot_acquire, options->shadow || quick == NULL ? twi_shadow_acquire : quick);
+    if (options->shadow || quick == NULL) quick = limit->start != NULL ? limit->acquire : twi_shadow_acquire;
+    twi_store_relaxed(&family->kind.hot_acquire, quick);
     twi_store_relaxed(&family->quota.keys_max,
                       family->kind.evicts_idle ? twi_idle_eviction_share(options->keys_max) : options->keys_max);
     twi_store_relaxed(&family->quota.overflows, options->on_full != TW_ON_FULL_REJECT && !family->kind.keeps_no_counts);

@@ -98,56 +98,29 @@ static tw_status begin(struct twi_strict_request *request, tw_verdict *verdict) 
     return twi_call_check_key(request->family, request->key);
 }
 
-/* Returns NULL if there cannot be one; then *status is the reason. */
-static struct asking *make(const struct twi_strict_request *request, tw_request *call, uint32_t timeout_ms,
-                           tw_status *status) {
-    tw_family *family = request->family;
-    struct asking *asking = (struct asking *)twi_operation_make(family->engine, &family->kind.limit->strict->operation,
-                                                                family, call, status);
-    if (asking == NULL) return NULL;
-    asking->request = *request;
-    asking->operation.deadline_ms = twi_redis_call_deadline_ms(family->engine, timeout_ms);
-    return asking;
-}
-
-/* For a thread that waits. `verdict` may be NULL. */
-static tw_status decide(struct twi_strict_request *request, int64_t *taken, tw_verdict *verdict) {
-    tw_verdict unasked;
-    if (verdict == NULL) verdict = &unasked;
-    tw_status status = begin(request, verdict);
-    if (status == TW_OK) status = twi_redis_call_may(request->family->engine);
-    struct asking *asking = status == TW_OK ? make(request, NULL, 0, &status) : NULL;
-    if (asking == NULL) return twi_limit_stats_answered(request->family, request->n, status, verdict);
-    twi_call_run(&asking->operation);
-    status = conclude_call(&asking->operation, taken, verdict);
-    twi_operation_give(&asking->operation);
-    return status;
-}
-
-tw_status twi_strict_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
-    struct twi_strict_request request = {.family = family, .key = key, .n = n, .limit = limit};
-    int64_t taken = 0;
-    return decide(&request, &taken, verdict);
-}
-
-tw_status twi_strict_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
-                          tw_verdict *verdict) {
-    struct twi_strict_request request = {.family = family, .key = key, .n = n_max, .limit = limit, .some = true};
-    return decide(&request, taken, verdict);
-}
-
 tw_status twi_strict_start(tw_request *call, tw_family *family, tw_key key, int64_t n, int64_t limit, bool some) {
     struct twi_strict_request request = {.family = family, .key = key, .n = n, .limit = limit, .some = some};
+    const struct twi_operation_kind *kind = &family->kind.limit->strict->operation;
     call->taken = 0;
     tw_status status = begin(&request, &call->verdict);
-    if (status == TW_OK) status = twi_redis_call_may_start(family->engine);
-    struct asking *asking = status == TW_OK ? make(&request, call, call->timeout_ms, &status) : NULL;
+    if (status == TW_OK) status = twi_redis_call_may_begin(family->engine, call);
+    struct asking *asking =
+        status == TW_OK ? (struct asking *)twi_operation_make(family->engine, kind, family, call, &status) : NULL;
+    if (asking != NULL) asking->request = request;
     if (asking != NULL && !twi_operation_keep(&asking->operation, key, &asking->request.key)) {
         status = twi_call_end_now(&asking->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
         asking = NULL;
     }
     if (asking == NULL) return twi_call_answer(call, twi_limit_stats_answered(family, n, status, &call->verdict));
     return twi_call_start(&asking->operation, call);
+}
+
+tw_status twi_strict_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+    tw_request call;
+    twi_call_by_thread(&call, 0);
+    tw_status status = twi_strict_start(&call, family, key, n, limit, false);
+    if (verdict != NULL) *verdict = call.verdict;
+    return status;
 }
 
 /* ---- verdicts ---- */
@@ -312,7 +285,6 @@ static tw_status by_counter(tw_family *family, tw_key key, int64_t n, int64_t li
  * counter beside it (strict.lua). */
 const struct twi_limit_kind twi_limit_strict = {.acquire = twi_strict_acquire,
                                                 .by_counter = by_counter,
-                                                .some = twi_strict_some,
                                                 .refund = twi_refund_count,
                                                 .undo = twi_undo_count,
                                                 .start = twi_strict_start,

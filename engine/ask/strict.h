@@ -46,8 +46,6 @@ tw_status twi_strict_finish(struct twi_operation *operation, tw_request *call);
 
 /* Functions of struct twi_limit_kind, for the limits whose `strict` is set. */
 twi_hot_acquire twi_strict_acquire;
-tw_status twi_strict_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
-                          tw_verdict *verdict);
 tw_status twi_strict_start(tw_request *call, tw_family *family, tw_key key, int64_t n, int64_t limit, bool some);
 
 extern const struct twi_limit_kind twi_limit_strict;

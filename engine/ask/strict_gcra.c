@@ -175,9 +175,5 @@ static tw_status undo(tw_family *family, tw_key key, int64_t n, int64_t limit, i
     return refund(family, key, n, window_start_ms);
 }
 
-const struct twi_limit_kind twi_limit_strict_gcra = {.acquire = twi_strict_acquire,
-                                                     .some = twi_strict_some,
-                                                     .refund = refund,
-                                                     .undo = undo,
-                                                     .start = twi_strict_start,
-                                                     .strict = &kind};
+const struct twi_limit_kind twi_limit_strict_gcra = {
+    .acquire = twi_strict_acquire, .refund = refund, .undo = undo, .start = twi_strict_start, .strict = &kind};

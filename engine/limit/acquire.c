@@ -70,13 +70,6 @@ tw_status twi_shadow_some_answered(tw_family *family, tw_status status, const tw
     return status;
 }
 
-tw_status twi_shadow_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
-                                  tw_verdict *verdict) {
-    twi_check_dear(family->kind.limit->some != NULL && n_max > 0);
-    tw_status status = family->kind.limit->some(family, key, n_max, limit, taken, verdict);
-    return twi_shadow_some_answered(family, status, verdict);
-}
-
 tw_status twi_acquire_slow(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     return family->kind.limit->by_counter(family, key, n, limit, verdict);
 }
@@ -123,6 +116,17 @@ static tw_status take_some(tw_family *family, tw_key key, int64_t n_max, int64_t
     }
 }
 
+/* A thread waits until Redis has decided. */
+static tw_status start_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
+                            tw_verdict *verdict) {
+    tw_request call;
+    twi_call_by_thread(&call, 0);
+    tw_status status = family->kind.limit->start(&call, family, key, n_max, limit, true);
+    *taken = call.taken;
+    *verdict = call.verdict;
+    return status;
+}
+
 tw_status tw_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
                           tw_verdict *verdict) {
     tw_verdict unasked;
@@ -132,8 +136,8 @@ tw_status tw_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t 
     tw_status status;
     if (n_max == 0 || !twi_limit_is_in_range(n_max, limit))
         status = twi_load_relaxed(&family->kind.hot_acquire)(family, key, n_max, limit, verdict);
-    else if (family->kind.limit->some != NULL && !twi_load_relaxed(&family->policy.shadow))
-        status = twi_shadow_acquire_some(family, key, n_max, limit, &took, verdict);
+    else if (family->kind.limit->start != NULL && !twi_load_relaxed(&family->policy.shadow))
+        status = start_some(family, key, n_max, limit, &took, verdict);
     else
         status = take_some(family, key, n_max, limit, &took, verdict);
     if (taken != NULL) *taken = took;

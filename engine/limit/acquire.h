@@ -20,11 +20,8 @@ tw_status twi_shadow_answered(tw_family *family, int64_t n, tw_status status, st
                               const tw_verdict *verdict);
 /* Does the same for tw_acquire_some(), which has no shadow mode. */
 tw_status twi_shadow_some_answered(tw_family *family, tw_status status, const tw_verdict *verdict);
-/* Calls `acquire` of the kind of limit, counts its statistics, and applies shadow mode. */
+/* Calls `acquire` of a kind of limit without `start`, counts its statistics, and applies shadow mode. */
 twi_hot_acquire twi_shadow_acquire;
-/* Does tw_acquire_some() for a kind that implements it. Shadow mode does not use it. */
-tw_status twi_shadow_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
-                                  tw_verdict *verdict);
 
 /* The complete decision for a kind of limit that a counter of this process decides (`by_counter`). */
 twi_hot_acquire twi_acquire_slow;

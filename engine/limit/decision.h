@@ -182,27 +182,26 @@ typedef bool twi_hot_all(const tw_claim *claims, size_t count, tw_verdict *verdi
  * has its own file. */
 struct twi_limit_kind {
     /* Decides tw_acquire(). Without Redis it is one inlined function for keys that have a counter (engine/fast). If
-     * `some` is NULL, tw_acquire_some() repeats it with smaller n. */
+     * `start` is NULL, and in shadow mode, tw_acquire_some() repeats it with smaller n. */
     twi_hot_acquire *acquire;
     /* The complete decision by a counter of this process (counted.h). Strict limits use it while Redis does not
      * reply. NULL means that no counter of this process decides. */
     twi_hot_acquire *by_counter;
     /* The short way of tw_acquire_all(). NULL means that it has none. */
     twi_hot_all *all;
-    /* True means that `acquire` counts its statistics, false that acquire.c does. */
+    /* True means that `acquire` counts its statistics, false that acquire.c does, unless there is `start`. */
     bool is_counted;
     /* For kinds whose statistics acquire.c counts: decides a call of a known key, and counts it. It passes all other
      * calls on to twi_shadow_acquire(). NULL means that there is no such way. Not used in shadow mode. */
     twi_hot_acquire *quick;
-    /* Implements tw_acquire_some(); n_max and limit are in range. If it is NULL, tw_acquire_some() uses `acquire`. */
-    tw_status (*some)(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken, tw_verdict *verdict);
     /* Implements tw_refund(). */
     tw_status (*refund)(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms);
     /* Takes back n units that the engine has taken, in that window and under that limit, for a call that is not
      * admitted in the end (counted.h). */
     tw_status (*undo)(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms);
-    /* For kinds that wait for Redis: implements tw_acquire_async(), and together with `some` also
-     * tw_acquire_some_async(). NULL means that `acquire` answers at once. */
+    /* For kinds that wait for Redis: implements tw_acquire_async(), and with `some` tw_acquire_some_async(), which may
+     * take fewer units. It counts the statistics, and applies shadow mode, and so does `acquire`. NULL means that
+     * `acquire` answers at once. */
     tw_status (*start)(tw_request *request, tw_family *family, tw_key key, int64_t n, int64_t limit, bool some);
     /* Returns true if `final` in a verdict for this key is younger than a second. Returns false if it has requested
      * a new reply. NULL means that `final` is up to date in each verdict. */
