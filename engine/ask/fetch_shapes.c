@@ -160,7 +160,7 @@ static bool ask(struct twi_operation *operation) {
     struct twi_redis_call call;
     twi_check(wish->family != NULL && wish->what <= WHAT_RANK);
     twi_check(wish->what != WHAT_TOP || fetch->totals.count < wish->n);
-    twi_redis_call_begin(&call, operation->engine, TWI_SCRIPT_TOTALS, 1);
+    twi_redis_call_begin(&call, TWI_SCRIPT_TOTALS);
     /* any key of the window leads to its sorted set */
     tw_key key = wish->what == WHAT_FIELDS ? wish->key : tw_str("x");
     twi_redis_call_key(&call, wish->family, NULL, key, wish->start_ms);
@@ -365,7 +365,7 @@ static tw_status choose_ranking(const struct wish *wish) {
 static tw_status start(tw_request *call, struct wish *wish, tw_status status, int64_t unix_ms) {
     tw_family *family = wish->family;
     if (status == TW_OK) status = choose_window(wish, unix_ms);
-    if (status == TW_OK) status = twi_redis_call_may_begin(family->engine, call);
+    if (status == TW_OK) status = twi_redis_call_may(family->engine, call);
     struct fetch *fetch =
         status == TW_OK ? (struct fetch *)twi_operation_make(family->engine, &kind, family, call, &status) : NULL;
     if (fetch == NULL) return twi_call_answer(call, status);

@@ -79,7 +79,7 @@ static void note(struct search_reclaim *reclaim, tw_status status) {
  * it. */
 static bool run_search(struct search_reclaim *reclaim, tw_key epoch, const tw_key *lease) {
     struct twi_redis_call call;
-    twi_redis_call_begin(&call, reclaim->engine, TWI_SCRIPT_RECLAIM, 0);
+    twi_redis_call_begin(&call, TWI_SCRIPT_RECLAIM);
     call.keys[call.request.key_count++] = epoch;
     char counter[TWI_REDIS_CALL_NAME_MAX];
     if (lease != NULL) {
@@ -205,7 +205,7 @@ static tw_status refuse_unknown(struct search_reclaim *reclaim, const char *fami
     for (uint32_t i = 0; i < reclaim->other_count && known[0] == '\0'; i++) {
         struct twi_redis_call call;
         tw_key lease = tw_bytes(reclaim->others[i].text, reclaim->others[i].size);
-        twi_redis_call_begin(&call, reclaim->engine, TWI_SCRIPT_RECLAIM, 0);
+        twi_redis_call_begin(&call, TWI_SCRIPT_RECLAIM);
         call.keys[call.request.key_count++] = epoch_of(reclaim, lease, epoch);
         call.keys[call.request.key_count++] = lease;
         twi_redis_call_text(&call, "who");
@@ -252,7 +252,7 @@ struct reclaim {
 
 static void begin(struct reclaim *reclaim, struct twi_redis_call *redis_call, const char *what) {
     twi_check(reclaim->engine != NULL && reclaim->epoch[0] != '\0');
-    twi_redis_call_begin(redis_call, reclaim->engine, TWI_SCRIPT_RECLAIM, 0);
+    twi_redis_call_begin(redis_call, TWI_SCRIPT_RECLAIM);
     redis_call->keys[redis_call->request.key_count++] = tw_str(reclaim->epoch);
     twi_redis_call_text(redis_call, what);
     twi_redis_call_text(redis_call, reclaim->instance);
@@ -324,7 +324,9 @@ static tw_status reclaim_of(tw_family *family, const char *instance, bool only_l
     if (!family->kind.is_hard)
         return twi_refuse(TW_ERR_MODE, "limit_mode: tw_lease_reclaim() is for TW_LIMIT_HARD families");
     if (!is_instance(instance)) return twi_refuse(TW_ERR_UNKNOWN_TOKEN, "instance: not 32 digits of 0-9 and a-f");
-    tw_status status = twi_redis_call_may(family->engine);
+    tw_request call;
+    twi_call_by_thread(&call, 0);
+    tw_status status = twi_redis_call_may(family->engine, &call);
     if (status != TW_OK) return status;
     int64_t ignored;
     if (family->engine->here->remote.shorts != NULL)

@@ -31,7 +31,7 @@ static bool ask(struct twi_operation *operation) {
     tw_family *family = operation->family;
     twi_check(asking->token.id[0] != '\0' && !asking->token.local && asking->ttl_ms != 0);
     struct twi_redis_call redis_call;
-    twi_redis_call_begin(&redis_call, family->engine, TWI_SCRIPT_LOCK, 0);
+    twi_redis_call_begin(&redis_call, TWI_SCRIPT_LOCK);
     redis_call.request.numbered = asking->what[0] != 'U';
     twi_redis_call_key(&redis_call, family, "calls", asking->key, 0);
     twi_redis_call_key(&redis_call, family, "lock", asking->key, 0);
@@ -109,7 +109,7 @@ static tw_status start_with_token(tw_request *call, tw_family *family, struct wi
     TWI_NEED(family);
     TWI_NEED(token);
     tw_status status = check(family, wish.key, wish.ttl_ms);
-    if (status == TW_OK) status = twi_redis_call_may_begin(family->engine, call);
+    if (status == TW_OK) status = twi_redis_call_may(family->engine, call);
     if (status == TW_OK && (!twi_token_read(token, &wish.token) || wish.token.local))
         status = twi_refuse_for(TWI_WHY_TOKEN);
     return status == TW_OK ? start(call, family, &wish) : twi_call_answer(call, status);
@@ -122,7 +122,7 @@ tw_status tw_lock_async(tw_request *request, tw_family *family, tw_key key, uint
     request->token[0] = '\0';
     request->fence = 0;
     tw_status status = check(family, key, ttl_ms);
-    if (status == TW_OK) status = twi_redis_call_may_begin(family->engine, request);
+    if (status == TW_OK) status = twi_redis_call_may(family->engine, request);
     if (status != TW_OK) return twi_call_answer(request, status);
     draw_token(family->engine, &wish.token);
     return start(request, family, &wish);

@@ -91,7 +91,7 @@ static bool ask(struct twi_operation *operation) {
                             : twi_time_add(asking->span.end_ms, twi_load_relaxed(&family->policy.retention_ms));
     twi_port_random(family->engine, random, sizeof random);
     twi_token_id(random, token);
-    twi_redis_call_begin(&redis_call, family->engine, TWI_SCRIPT_ONCE, 0);
+    twi_redis_call_begin(&redis_call, TWI_SCRIPT_ONCE);
     redis_call.request.numbered = true;
     twi_redis_call_key(&redis_call, family, "calls", asking->key, start_ms);
     twi_redis_call_key(&redis_call, family, "once", asking->key, start_ms);
@@ -151,7 +151,7 @@ static const struct twi_operation_kind once_kind = {.send = ask, .finish = finis
 static tw_status start(tw_request *call, tw_family *family, const struct twi_operation_kind *kind, tw_key key) {
     tw_engine *engine = family->engine;
     tw_status status = twi_call_check_key(family, key);
-    if (status == TW_OK) status = twi_redis_call_may_begin(engine, call);
+    if (status == TW_OK) status = twi_redis_call_may(engine, call);
     struct asking *asking =
         status == TW_OK ? (struct asking *)twi_operation_make(engine, kind, family, call, &status) : NULL;
     if (asking == NULL) return twi_call_answer(call, status);

@@ -12,17 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-tw_status twi_redis_call_may_start(tw_engine *engine) {
-    return twi_redis_call_may_begin(engine, NULL);
-}
-
-tw_status twi_redis_call_may(tw_engine *engine) {
-    tw_request call;
-    twi_call_by_thread(&call, 0);
-    return twi_redis_call_may_begin(engine, &call);
-}
-
-tw_status twi_redis_call_may_begin(tw_engine *engine, const tw_request *call) {
+tw_status twi_redis_call_may(tw_engine *engine, const tw_request *call) {
     bool blocks = twi_call_is_by_thread(call);
     tw_status status = blocks ? twi_guard_may_wait(engine) : TW_OK;
     if (blocks && status == TW_OK) status = twi_guard_engine(engine);
@@ -34,26 +24,18 @@ tw_status twi_redis_call_may_begin(tw_engine *engine, const tw_request *call) {
     return status;
 }
 
-int64_t twi_redis_call_deadline_ms(tw_engine *engine, uint32_t timeout_ms) {
-    twi_check(engine != NULL);
-    if (timeout_ms == 0) timeout_ms = twi_port_timeout_ms(engine);
-    return twi_clock_mono_ms(&engine->clock) + timeout_ms;
-}
-
 static void forget_answer(struct twi_redis_call *redis_call) {
     redis_call->answer.value_count = 0;
     redis_call->answer.long_text = NULL;
     redis_call->answer.long_size = 0;
 }
 
-void twi_redis_call_begin(struct twi_redis_call *redis_call, tw_engine *engine, enum twi_script script,
-                          uint32_t timeout_ms) {
+void twi_redis_call_begin(struct twi_redis_call *redis_call, enum twi_script script) {
     twi_check(script < TWI_SCRIPTS);
     redis_call->used = 0;
     forget_answer(redis_call);
     redis_call->request =
         (struct twi_request){.script = script, .keys = redis_call->keys, .args = redis_call->args, .units = 1};
-    redis_call->request.deadline_ms = twi_redis_call_deadline_ms(engine, timeout_ms);
 }
 
 static char *room(struct twi_redis_call *redis_call, size_t size) {
@@ -147,7 +129,6 @@ enum twi_request_outcome twi_redis_call_run(struct twi_redis_call *redis_call, t
     struct plain *plain = (struct plain *)twi_operation_make(engine, &plain_kind, NULL, &call, &status);
     if (plain == NULL) return TWI_REQUEST_UNSENT;
     plain->redis_call = redis_call;
-    plain->operation.deadline_ms = redis_call->request.deadline_ms;
     (void)twi_call_start(&plain->operation, &call);
     return redis_call->answer.outcome;
 }

@@ -23,18 +23,11 @@ struct twi_redis_call {
 };
 
 /* Returns TW_OK, TW_ERR_MODE (host-driven, a hook, a section), TW_ERR_REDIS (no Redis), TW_ERR_CLOSED, TW_ERR_FORKED or
- * TW_ERR_MEMORY. A call of no thread that waits may start inside of hooks and sections, too, and in host-driven
+ * TW_ERR_MEMORY. If no thread waits for the call, it may start inside of hooks and sections, too, and in host-driven
  * engines. */
-tw_status twi_redis_call_may_begin(tw_engine *engine, const tw_request *call);
-tw_status twi_redis_call_may(tw_engine *engine);
-tw_status twi_redis_call_may_start(tw_engine *engine);
-/* When a call that begins now ends, at the latest; monotonic. If `timeout_ms` is 0, it uses redis_timeout_ms. */
-int64_t twi_redis_call_deadline_ms(tw_engine *engine, uint32_t timeout_ms);
+tw_status twi_redis_call_may(tw_engine *engine, const tw_request *call);
 
-/* If `timeout_ms` is 0, it uses redis_timeout_ms. It has an effect only for twi_redis_call_run(), because an operation
- * has a separate deadline. */
-void twi_redis_call_begin(struct twi_redis_call *redis_call, tw_engine *engine, enum twi_script script,
-                          uint32_t timeout_ms);
+void twi_redis_call_begin(struct twi_redis_call *redis_call, enum twi_script script);
 /* Appends the counter's name in Redis. With `what` it appends the name of a key next to it, which is prefix "tw:what:"
  * rest. */
 void twi_redis_call_key(struct twi_redis_call *redis_call, const tw_family *family, const char *what, tw_key key,

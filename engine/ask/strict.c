@@ -103,7 +103,7 @@ tw_status twi_strict_start(tw_request *call, tw_family *family, tw_key key, int6
     const struct twi_operation_kind *kind = &family->kind.limit->strict->operation;
     call->taken = 0;
     tw_status status = begin(&request, &call->verdict);
-    if (status == TW_OK) status = twi_redis_call_may_begin(family->engine, call);
+    if (status == TW_OK) status = twi_redis_call_may(family->engine, call);
     struct asking *asking =
         status == TW_OK ? (struct asking *)twi_operation_make(family->engine, kind, family, call, &status) : NULL;
     if (asking != NULL) asking->request = request;
@@ -226,7 +226,7 @@ static void write_question(const struct twi_strict_request *request, struct twi_
     int64_t start_ms = request->span.start_ms, expiry_ms = 0;
     if (!family->kind.from_first && request->span.end_ms != INT64_MAX)
         expiry_ms = twi_time_add(request->span.end_ms, twi_load_relaxed(&family->policy.retention_ms));
-    twi_redis_call_begin(redis_call, family->engine, TWI_SCRIPT_STRICT, 0);
+    twi_redis_call_begin(redis_call, TWI_SCRIPT_STRICT);
     redis_call->request.numbered = true;
     redis_call->request.units = request->n;
     twi_redis_call_key(redis_call, family, "calls", request->key, start_ms);

@@ -130,7 +130,7 @@ static int64_t ahead_ms(const struct twi_strict_request *request) {
 
 static void write_question(const struct twi_strict_request *request, struct twi_redis_call *redis_call) {
     tw_family *family = request->family;
-    twi_redis_call_begin(redis_call, family->engine, TWI_SCRIPT_GCRA, 0);
+    twi_redis_call_begin(redis_call, TWI_SCRIPT_GCRA);
     redis_call->request.numbered = true;
     redis_call->request.units = request->n;
     twi_redis_call_key(redis_call, family, "calls", request->key, 0); /* both keys are used for all windows */

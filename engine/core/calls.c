@@ -311,13 +311,6 @@ static void sleep_until_over(struct twi_operation *operation) {
     }
 }
 
-void twi_call_run(struct twi_operation *operation) {
-    twi_check(operation->call == NULL);
-    twi_check(!twi_load_relaxed(&operation->is_over));
-    operation->blocks = operation->waits_for_room = true;
-    if (operation->kind->send(operation)) sleep_until_over(operation);
-}
-
 /* The thread that has started it delivers its result. */
 static tw_status end_here(struct twi_operation *operation, tw_request *call) {
     part(operation);
@@ -352,7 +345,7 @@ tw_status twi_waiter_start(struct twi_operation *operation, tw_request *call,
 }
 
 /* No caller needs its result. */
-tw_status twi_call_send_off(struct twi_operation *operation) {
+static tw_status send_off(struct twi_operation *operation) {
     twi_check(operation->call == NULL && !operation->blocks);
     tw_engine *engine = operation->engine;
     if (operation->kind->send(operation)) return TW_STARTED;
@@ -365,7 +358,7 @@ tw_status twi_call_send_off(struct twi_operation *operation) {
 
 tw_status twi_call_start(struct twi_operation *operation, tw_request *call) {
     twi_check(operation->kind->send != NULL && operation->list == NULL);
-    if (call == NULL) return twi_call_send_off(operation);
+    if (call == NULL) return send_off(operation);
     bool blocks = operation->blocks; /* or it may be gone when it is sent, and the call may have its result */
     bool is_sent = operation->result.outcome != TWI_REQUEST_BUSY && operation->kind->send(operation);
     if (is_sent && !blocks) return TW_STARTED;

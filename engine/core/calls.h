@@ -57,8 +57,6 @@ tw_status twi_calls_may_start(tw_engine *engine);
  * TW_STARTED, or TW_ERR_BUSY or TW_ERR_REDIS if it was not sent. In all cases the operation no longer belongs to the
  * caller. */
 tw_status twi_call_start(struct twi_operation *operation, tw_request *call);
-void twi_call_run(struct twi_operation *operation);
-tw_status twi_call_send_off(struct twi_operation *operation);
 /* Keeps a copy of the key before that. */
 tw_status twi_call_start_with(struct twi_operation *operation, tw_request *call, tw_key key, tw_key *kept);
 /* Ends an operation before it has begun. Answers as twi_call_start(). */

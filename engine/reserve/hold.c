@@ -26,7 +26,7 @@
 
 static void request_about(tw_family *family, tw_key key, const char *what, int64_t limit, const char *member,
                           struct twi_redis_call *redis_call) {
-    twi_redis_call_begin(redis_call, family->engine, TWI_SCRIPT_HOLD, 0);
+    twi_redis_call_begin(redis_call, TWI_SCRIPT_HOLD);
     twi_redis_call_key(redis_call, family, "hold", key, 0);
     twi_redis_call_text(redis_call, what);
     twi_redis_call_number(redis_call, family->engine->here->remote.tuning.presence_life_ms);
@@ -150,7 +150,7 @@ static enum twi_look look_at_statement(struct twi_operation *operation) {
         giving->has_waited || twi_hold_book_is_answered(engine, &giving->said) || now_ms >= operation->deadline_ms;
     operation->wait.look_ms = now_ms + TWI_TICK_MS;
     if (!is_over) return TWI_LOOK_WAITS;
-    operation->deadline_ms = twi_redis_call_deadline_ms(engine, 0);
+    operation->deadline_ms = now_ms + twi_port_timeout_ms(engine);
     giving->has_waited = true;
     bool is_alone = giving->is_alone, is_asked = ask_give(operation); /* then it may be gone */
     if (is_asked && is_alone) twi_port_count(engine, ask_unsettled, -1);
@@ -253,7 +253,7 @@ static const struct twi_operation_kind take_kind = {
 
 static tw_status take(tw_request *call, tw_family *family, tw_key key, int64_t limit) {
     twi_check(call != NULL && family->kind.synced && limit >= 0);
-    tw_status status = twi_redis_call_may_begin(family->engine, call);
+    tw_status status = twi_redis_call_may(family->engine, call);
     struct taking *taking =
         status == TW_OK ? (struct taking *)twi_operation_make(family->engine, &take_kind, family, call, &status) : NULL;
     if (taking != NULL && !twi_operation_keep(&taking->operation, key, &taking->key)) {
@@ -271,7 +271,7 @@ static tw_status take(tw_request *call, tw_family *family, tw_key key, int64_t l
 /* If `call` is NULL, no caller gets the answer. */
 static tw_status give(tw_request *call, tw_family *family, tw_key key) {
     twi_check(family->kind.synced);
-    tw_status status = twi_redis_call_may_begin(family->engine, call);
+    tw_status status = twi_redis_call_may(family->engine, call);
     struct giving *giving = status == TW_OK ? make_give(family, call, &status) : NULL;
     if (giving == NULL) return twi_call_answer(call, status);
     struct twi_operation *operation = &giving->operation;

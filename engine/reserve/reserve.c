@@ -112,7 +112,7 @@ static bool ask_take(struct twi_operation *operation) {
     const struct taking *taking = (const struct taking *)operation;
     struct twi_redis_call redis_call;
     char token_name[TWI_REDIS_CALL_NAME_MAX];
-    twi_redis_call_begin(&redis_call, operation->engine, TWI_SCRIPT_RESERVE, 0);
+    twi_redis_call_begin(&redis_call, TWI_SCRIPT_RESERVE);
     redis_call.request.numbered = true;
     redis_call.request.units = taking->request.n;
     write_order(&taking->request, &taking->token, taking->start_ms, taking->expiry_ms, token_name, &redis_call);
@@ -158,7 +158,7 @@ static struct taking *make_take(const struct twi_reserve_request *request, tw_re
     twi_check(request->family->kind.synced && request->ttl_ms != 0);
     tw_family *family = request->family;
     tw_engine *engine = family->engine;
-    *status = twi_redis_call_may_begin(engine, call);
+    *status = twi_redis_call_may(engine, call);
     if (*status != TW_OK) return NULL;
     struct taking *taking = (struct taking *)twi_operation_make(engine, &take_kind, family, call, status);
     if (taking == NULL) return NULL;
@@ -237,7 +237,7 @@ static bool is_counter(const tw_engine *engine, tw_key name) {
 static void write_there(tw_engine *engine, const char *what, tw_key counter, tw_key token_name,
                         struct twi_redis_call *redis_call) {
     twi_check(token_name.size > TWI_TOKEN_ID_DIGITS && token_name.size < TWI_REDIS_CALL_NAME_MAX);
-    twi_redis_call_begin(redis_call, engine, TWI_SCRIPT_RESERVE, 0);
+    twi_redis_call_begin(redis_call, TWI_SCRIPT_RESERVE);
     redis_call->keys[redis_call->request.key_count++] = counter;
     put_key(redis_call, engine, "stock", counter);
     put_key(redis_call, engine, "due", counter);
@@ -279,7 +279,7 @@ static bool ask_where(struct twi_operation *operation) {
     const struct settling *settling = (const struct settling *)operation;
     struct twi_redis_call redis_call;
     char token_name[TWI_REDIS_CALL_NAME_MAX];
-    twi_redis_call_begin(&redis_call, operation->engine, TWI_SCRIPT_RESERVE, 0);
+    twi_redis_call_begin(&redis_call, TWI_SCRIPT_RESERVE);
     redis_call.keys[redis_call.request.key_count++] = name_token(operation->engine, &settling->token, token_name);
     redis_call.request.wants_long = true;
     twi_redis_call_text(&redis_call, "where");
@@ -295,7 +295,7 @@ static const struct twi_operation_kind settle_kind = {.send = ask_where, .finish
 /* If `call` is NULL, no caller gets the answer. */
 static tw_status settle_there(tw_request *call, tw_engine *engine, const struct twi_token *token, bool confirms) {
     twi_check(!token->local);
-    tw_status status = twi_redis_call_may_begin(engine, call);
+    tw_status status = twi_redis_call_may(engine, call);
     struct settling *settling =
         status == TW_OK ? (struct settling *)twi_operation_make(engine, &settle_kind, NULL, call, &status) : NULL;
     if (settling == NULL) return twi_call_answer(call, status);
