@@ -54,17 +54,6 @@ static bool is_over(tw_engine *engine, int64_t deadline_ms) {
     return twi_clock_mono_ms(&engine->clock) >= deadline_ms || twi_load_acquire(&engine->life.stopped);
 }
 
-/* TWI_TICKET_OPEN means that not all of it was answered in time, or that the engine was stopped. */
-static enum twi_ticket await_ticket(tw_engine *engine, int64_t deadline_ms) {
-    twi_check(engine->life.has_redis);
-    uint64_t ticket = twi_flush_take(engine);
-    for (uint32_t waits = 0;; waits++) {
-        enum twi_ticket state = twi_flush_state(engine, ticket);
-        if (state != TWI_TICKET_OPEN || is_over(engine, deadline_ms)) return state;
-        twi_flush_wait_for_turn(engine, waits);
-    }
-}
-
 /* The last reply of Redis shows whether waiting helps. `turns` is how many turns had ended when the call began. */
 static tw_status refuse_late(tw_engine *engine, uint32_t turns) {
     char error[TWI_REPORT_ERROR_MAX];
@@ -87,16 +76,13 @@ static tw_status answer_flush(tw_engine *engine, enum twi_ticket state, uint32_t
     return state == TWI_TICKET_DONE && !has_lost ? TW_OK : refuse_flush();
 }
 
-tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms) {
-    TWI_NEED(engine);
-    int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
-    tw_status status = twi_guard_may_wait(engine);
-    if (status != TW_OK || !engine->life.has_redis) return status;
-    uint32_t turns = twi_event_count_value(&engine->turn.ended);
-    return answer_flush(engine, await_ticket(engine, deadline_ms), turns);
+/* A thread that waits has its waiter on its stack, and looks itself. */
+static void look_until_over(struct twi_operation *operation, enum twi_look (*look)(struct twi_operation *operation)) {
+    for (uint32_t waits = 0; look(operation) == TWI_LOOK_WAITS; waits++)
+        twi_flush_wait_for_turn(operation->engine, waits);
 }
 
-/* ---- tw_flush(), answered later ---- */
+/* ---- tw_flush() ---- */
 
 #define LOOKS_PROMPT 16 /* as PROMPT_TURNS */
 
@@ -134,9 +120,23 @@ static tw_status finish_flush(struct twi_operation *operation, tw_request *call)
 
 static const struct twi_operation_kind flush_kind = {.finish = finish_flush};
 
-static int64_t deadline_of(tw_engine *engine, const tw_request *call) {
-    uint32_t timeout_ms = call->timeout_ms != 0 ? call->timeout_ms : twi_port_timeout_ms(engine);
-    return twi_clock_mono_ms(&engine->clock) + timeout_ms;
+static void begin_flush(struct flushing *flushing) {
+    tw_engine *engine = flushing->operation.engine;
+    flushing->turns = twi_event_count_value(&engine->turn.ended);
+    flushing->ticket = twi_flush_take(engine);
+    flushing->state = TWI_TICKET_OPEN;
+    flushing->looks = 0;
+}
+
+tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms) {
+    TWI_NEED(engine);
+    struct flushing flushing = {.operation = {.engine = engine}};
+    flushing.operation.deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
+    tw_status status = twi_guard_may_wait(engine);
+    if (status != TW_OK || !engine->life.has_redis) return status;
+    begin_flush(&flushing);
+    look_until_over(&flushing.operation, look_at_flush);
+    return finish_flush(&flushing.operation, NULL);
 }
 
 tw_status tw_flush_async(tw_request *request, tw_engine *engine) {
@@ -146,11 +146,7 @@ tw_status tw_flush_async(tw_request *request, tw_engine *engine) {
     if (status != TW_OK || !engine->life.has_redis) return twi_call_answer(request, status);
     struct flushing *flushing = (struct flushing *)twi_operation_make(engine, &flush_kind, NULL, request, &status);
     if (flushing == NULL) return twi_call_answer(request, status);
-    flushing->operation.deadline_ms = deadline_of(engine, request);
-    flushing->turns = twi_event_count_value(&engine->turn.ended);
-    flushing->ticket = twi_flush_take(engine);
-    flushing->state = TWI_TICKET_OPEN;
-    flushing->looks = 0;
+    begin_flush(flushing);
     flushing->operation.wait.look_ms = INT64_MIN;
     flushing->operation.wait.each_turn = true;
     twi_waiter_add(&flushing->operation, look_at_flush);
@@ -204,17 +200,6 @@ static tw_status request_missing(struct fetch *fetch) {
     return status;
 }
 
-/* Requests the missing totals, and waits for the answers. */
-static tw_status fetch_once(struct fetch *fetch, int64_t deadline_ms) {
-    twi_check(fetch->count != 0);
-    tw_status status = request_missing(fetch);
-    if (status != TW_OK) return status;
-    if (await_ticket(fetch->family->engine, deadline_ms) == TWI_TICKET_OPEN)
-        return refuse_late(fetch->family->engine, fetch->turns);
-    for (size_t i = 0; i < fetch->count; i++) note_total(fetch, i);
-    return TW_OK;
-}
-
 /* Redis answers, and has no total of a key. It refuses the key, or the key has a value of another program. */
 static tw_status refuse_key(const struct fetch *fetch) {
     size_t i = 0, used = 0;
@@ -225,15 +210,6 @@ static tw_status refuse_key(const struct fetch *fetch) {
         name[used] = key[used] > ' ' && key[used] < 127 ? key[used] : '?';
     name[used] = '\0';
     return twi_refuse_with(TW_ERR_REDIS, "Redis: it has no count for the key %s (does it hold another type?)", name);
-}
-
-/* A window may end while its totals are awaited, and the reply to a batch that was sent twice has none. So a key that
- * got no total is requested again. */
-static tw_status fetch_all(struct fetch *fetch, int64_t deadline_ms) {
-    tw_status status = TW_OK;
-    for (uint32_t i = 0; i < FETCH_TRIES && fetch->missing != 0 && status == TW_OK; i++)
-        status = fetch_once(fetch, deadline_ms);
-    return status == TW_OK && fetch->missing != 0 ? refuse_key(fetch) : status;
 }
 
 static tw_status check_family(const tw_family *family) {
@@ -260,36 +236,16 @@ static bool make_fetch(struct fetch *fetch, tw_family *family, const tw_key *key
     return fetch->totals != NULL && fetch->fresh != NULL;
 }
 
-static void free_fetch(struct fetch *fetch) {
-    free(fetch->totals);
-    free(fetch->fresh);
-}
-
-tw_status tw_fetch(tw_family *family, const tw_key *keys, size_t count, uint32_t timeout_ms, int64_t *totals) {
-    TWI_NEED(family);
-    if (count != 0) TWI_NEED(keys);
-    tw_status status = may_fetch(family);
-    if (status != TW_OK) return status;
-    struct fetch fetch;
-    if (make_fetch(&fetch, family, keys, count))
-        status = fetch_all(&fetch, fetch.since_ms + timeout_ms);
-    else
-        status = twi_refuse(TW_ERR_MEMORY, NULL);
-    if (status == TW_OK && totals != NULL) memcpy(totals, fetch.totals, count * sizeof *totals);
-    free_fetch(&fetch);
-    return status;
-}
-
-/* ---- tw_fetch(), answered later ---- */
-
-/* A waiter, until each key has a total, its tries are used up, or its time has ended. */
+/* A waiter, until each key has a total, its tries are used up, or its time has ended. A window may end while its totals
+ * are awaited, and the reply to a batch that was sent twice has none. So a key that got no total is requested again. */
 struct fetching {
     struct twi_operation operation;
     struct fetch fetch;
-    tw_key *keys; /* copies, their bytes behind them */
+    tw_key *keys; /* copies, their bytes behind them; NULL for a thread that waits */
     int64_t *totals;
     uint64_t ticket;
     uint32_t tries, looks;
+    bool is_answered; /* all tries were answered */
     tw_status status; /* TW_PENDING means that some total is still missing */
 };
 static_assert(sizeof(struct fetching) <= TWI_OPERATION_BYTES, "operation.h");
@@ -311,7 +267,8 @@ static enum twi_look look_at_fetch(struct twi_operation *operation) {
         return is_late(operation) ? TWI_LOOK_OVER : TWI_LOOK_WAITS;
     for (size_t i = 0; i < fetch->count; i++) note_total(fetch, i);
     if (fetch->missing == 0) fetching->status = TW_OK;
-    if (fetch->missing == 0 || fetching->tries == FETCH_TRIES) return TWI_LOOK_OVER;
+    fetching->is_answered = fetching->tries == FETCH_TRIES;
+    if (fetch->missing == 0 || fetching->is_answered) return TWI_LOOK_OVER;
     try_fetch(fetching);
     return fetching->status == TW_PENDING ? TWI_LOOK_WAITS : TWI_LOOK_OVER;
 }
@@ -319,20 +276,19 @@ static enum twi_look look_at_fetch(struct twi_operation *operation) {
 static tw_status finish_fetch(struct twi_operation *operation, tw_request *call) {
     struct fetching *fetching = (struct fetching *)operation;
     const struct fetch *fetch = &fetching->fetch;
-    tw_engine *engine = operation->engine;
-    (void)call;
     if (fetching->status == TW_OK && fetching->totals != NULL)
         memcpy(fetching->totals, fetch->totals, fetch->count * sizeof *fetch->totals);
     if (fetching->status == TW_ERR_FULL) return twi_refuse_for(TWI_WHY_FULL);
-    if (fetching->status != TW_PENDING)
-        return fetching->status < 0 ? twi_refuse(fetching->status, NULL) : fetching->status;
-    bool is_answered = fetching->tries == FETCH_TRIES && !is_late(operation);
-    return is_answered ? refuse_key(fetch) : refuse_late(engine, fetch->turns);
+    if (fetching->status != TW_PENDING) /* a thread that waited was refused itself */
+        return fetching->status < 0 && call != NULL ? twi_refuse(fetching->status, NULL) : fetching->status;
+    return fetching->is_answered ? refuse_key(fetch) : refuse_late(operation->engine, fetch->turns);
 }
 
 static void drop_fetch(struct twi_operation *operation) {
-    free_fetch(&((struct fetching *)operation)->fetch);
-    free(((struct fetching *)operation)->keys);
+    struct fetching *fetching = (struct fetching *)operation;
+    free(fetching->fetch.totals);
+    free(fetching->fetch.fresh);
+    free(fetching->keys);
 }
 
 static const struct twi_operation_kind fetch_kind = {.finish = finish_fetch, .drop = drop_fetch};
@@ -359,6 +315,24 @@ static tw_status check_fetch(tw_family *family, const tw_key *keys, size_t count
     return status;
 }
 
+tw_status tw_fetch(tw_family *family, const tw_key *keys, size_t count, uint32_t timeout_ms, int64_t *totals) {
+    TWI_NEED(family);
+    if (count != 0) TWI_NEED(keys);
+    tw_status status = may_fetch(family);
+    if (status != TW_OK || count == 0) return status;
+    struct fetching fetching = {.operation = {.engine = family->engine}, .totals = totals};
+    if (make_fetch(&fetching.fetch, family, keys, count)) {
+        fetching.operation.deadline_ms = fetching.fetch.since_ms + timeout_ms;
+        try_fetch(&fetching);
+        look_until_over(&fetching.operation, look_at_fetch);
+        status = finish_fetch(&fetching.operation, NULL);
+    } else {
+        status = twi_refuse(TW_ERR_MEMORY, NULL);
+    }
+    drop_fetch(&fetching.operation);
+    return status;
+}
+
 tw_status tw_fetch_async(tw_request *request, tw_family *family, const tw_key *keys, size_t count, int64_t *totals) {
     TWI_NEED(request);
     TWI_NEED(family);
@@ -371,9 +345,9 @@ tw_status tw_fetch_async(tw_request *request, tw_family *family, const tw_key *k
     fetching->keys = copy_keys(keys, count);
     bool is_made = make_fetch(&fetching->fetch, family, fetching->keys, count) && fetching->keys != NULL;
     if (!is_made) return twi_call_end_now(&fetching->operation, request, twi_refuse(TW_ERR_MEMORY, NULL));
-    fetching->operation.deadline_ms = deadline_of(engine, request);
     fetching->totals = totals;
     fetching->tries = fetching->looks = 0;
+    fetching->is_answered = false;
     fetching->operation.wait.look_ms = INT64_MIN;
     fetching->operation.wait.each_turn = true;
     try_fetch(fetching);
@@ -397,49 +371,42 @@ static const char *missing(tw_engine *engine) {
     return NULL;
 }
 
-tw_status tw_ready(tw_engine *engine, uint32_t timeout_ms) {
-    TWI_NEED(engine);
-    int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
-    tw_status status = twi_guard_may_wait(engine);
-    if (status != TW_OK || !engine->life.has_redis) return status;
-    uint32_t turns = twi_event_count_value(&engine->turn.ended);
-    for (uint32_t waits = 0;; waits++) {
-        const char *what = missing(engine);
-        if (what == NULL) return TW_OK;
-        bool is_late = twi_clock_mono_ms(&engine->clock) >= deadline_ms;
-        if (is_late && twi_flush_has_no_leader(engine, turns)) return twi_refuse(TW_ERR_TIMEOUT, TWI_FLUSH_NO_LEADER);
-        if (is_late) return twi_refuse(TW_ERR_TIMEOUT, what);
-        if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
-        twi_flush_wait_for_turn(engine, waits);
-    }
-}
-
-/* ---- answered later ---- */
-
 /* A waiter (calls.h). */
 struct readying {
     struct twi_operation operation;
     const char *missing;
+    uint32_t turns; /* that had ended when the call began */
 };
 static_assert(sizeof(struct readying) <= TWI_OPERATION_BYTES, "operation.h");
 
 static enum twi_look look(struct twi_operation *operation) {
     struct readying *readying = (struct readying *)operation;
-    int64_t now_ms = twi_clock_mono_ms(&operation->engine->clock);
     readying->missing = missing(operation->engine);
-    operation->wait.look_ms = now_ms + TWI_TICK_MS;
-    return readying->missing != NULL && now_ms < operation->deadline_ms ? TWI_LOOK_WAITS : TWI_LOOK_OVER;
+    operation->wait.look_ms = twi_clock_mono_ms(&operation->engine->clock) + TWI_TICK_MS;
+    return readying->missing != NULL && !is_late(operation) ? TWI_LOOK_WAITS : TWI_LOOK_OVER;
 }
 
 static tw_status finish(struct twi_operation *operation, tw_request *call) {
-    const char *what = ((struct readying *)operation)->missing;
+    const struct readying *readying = (struct readying *)operation;
     (void)call;
-    if (what == NULL) return TW_OK;
-    return twi_load_acquire(&operation->engine->life.stopped) ? twi_refuse(TW_ERR_CLOSED, NULL)
-                                                              : twi_refuse(TW_ERR_TIMEOUT, what);
+    if (readying->missing == NULL) return TW_OK;
+    if (twi_load_acquire(&operation->engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    bool has_no_leader = twi_flush_has_no_leader(operation->engine, readying->turns);
+    return twi_refuse(TW_ERR_TIMEOUT, has_no_leader ? TWI_FLUSH_NO_LEADER : readying->missing);
 }
 
 static const struct twi_operation_kind kind = {.finish = finish};
+
+tw_status tw_ready(tw_engine *engine, uint32_t timeout_ms) {
+    TWI_NEED(engine);
+    struct readying readying = {.operation = {.engine = engine}};
+    readying.operation.deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
+    tw_status status = twi_guard_may_wait(engine);
+    if (status != TW_OK || !engine->life.has_redis) return status;
+    readying.turns = twi_event_count_value(&engine->turn.ended);
+    look_until_over(&readying.operation, look);
+    return finish(&readying.operation, NULL);
+}
 
 tw_status tw_ready_async(tw_request *request, tw_engine *engine) {
     TWI_NEED(request);
@@ -448,8 +415,7 @@ tw_status tw_ready_async(tw_request *request, tw_engine *engine) {
     if (status != TW_OK || !engine->life.has_redis || missing(engine) == NULL) return twi_call_answer(request, status);
     struct readying *readying = (struct readying *)twi_operation_make(engine, &kind, NULL, request, &status);
     if (readying == NULL) return twi_call_answer(request, status);
-    uint32_t timeout_ms = request->timeout_ms != 0 ? request->timeout_ms : twi_port_timeout_ms(engine);
-    readying->operation.deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
+    readying->turns = twi_event_count_value(&engine->turn.ended);
     readying->missing = "timeout_ms: Redis does not reply yet";
     readying->operation.wait.look_ms = INT64_MIN;
     readying->operation.wait.each_turn = true;
