@@ -9,7 +9,7 @@
 //   engine/core/operation.c:twi_operation_give 5147efbd5693
 //   engine/turn/rollover.c:free_family cc9cf403ec0d
 //   engine/core/queue.c:twi_queue_push 1aa09e0941fc
-//   engine/core/calls.c:twi_call_run 1b4626a94dbd
+//   engine/core/calls.c:sleep_until_over 9a685cfd3df8
 //   engine/core/calls.c:twi_waiters_turn 120a5fc04080
 //   engine/core/operation.c:twi_driving_sync 266b1eb5d62b
 //   engine/core/operation.c:twi_driving_begin 15e8625eb6eb
