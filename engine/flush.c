@@ -147,10 +147,7 @@ tw_status tw_flush_async(tw_request *request, tw_engine *engine) {
     struct flushing *flushing = (struct flushing *)twi_operation_make(engine, &flush_kind, NULL, request, &status);
     if (flushing == NULL) return twi_call_answer(request, status);
     begin_flush(flushing);
-    flushing->operation.wait.look_ms = INT64_MIN;
-    flushing->operation.wait.each_turn = true;
-    twi_waiter_add(&flushing->operation, look_at_flush);
-    return TW_STARTED;
+    return twi_waiter_start_in_turns(&flushing->operation, request, look_at_flush);
 }
 
 /* ---- tw_fetch() ---- */
@@ -348,11 +345,8 @@ tw_status tw_fetch_async(tw_request *request, tw_family *family, const tw_key *k
     fetching->totals = totals;
     fetching->tries = fetching->looks = 0;
     fetching->is_answered = false;
-    fetching->operation.wait.look_ms = INT64_MIN;
-    fetching->operation.wait.each_turn = true;
     try_fetch(fetching);
-    twi_waiter_add(&fetching->operation, look_at_fetch);
-    return TW_STARTED;
+    return twi_waiter_start_in_turns(&fetching->operation, request, look_at_fetch);
 }
 
 /* ---- ready ----
@@ -417,8 +411,5 @@ tw_status tw_ready_async(tw_request *request, tw_engine *engine) {
     if (readying == NULL) return twi_call_answer(request, status);
     readying->turns = twi_event_count_value(&engine->turn.ended);
     readying->missing = "timeout_ms: Redis does not reply yet";
-    readying->operation.wait.look_ms = INT64_MIN;
-    readying->operation.wait.each_turn = true;
-    twi_waiter_add(&readying->operation, look);
-    return TW_STARTED;
+    return twi_waiter_start_in_turns(&readying->operation, request, look);
 }

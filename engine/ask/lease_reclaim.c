@@ -92,9 +92,9 @@ static bool run_search(struct search_reclaim *reclaim, tw_key epoch, const tw_ke
     twi_redis_call_text(&call, lease != NULL ? "" : "0");
     enum twi_request_outcome outcome = twi_redis_call_run(&call, reclaim->engine);
     bool is_done = outcome == TWI_REQUEST_DONE && call.answer.value_count == 3;
-    if (is_done) reclaim->freed += twi_redis_call_number_at(&call, 1);
+    if (is_done) reclaim->freed += twi_result_number(&call.result, 1);
     if (is_done) return true;
-    bool is_alive = outcome == TWI_REQUEST_DONE && twi_redis_call_is(&call, "ALIVE");
+    bool is_alive = twi_result_is(&call.result, "ALIVE");
     note(reclaim, is_alive ? TW_DENIED : twi_redis_call_refuse(reclaim->engine, outcome));
     return false;
 }
@@ -261,7 +261,7 @@ static void begin(struct reclaim *reclaim, struct twi_redis_call *redis_call, co
 static tw_status run(struct reclaim *reclaim, struct twi_redis_call *redis_call, size_t said) {
     enum twi_request_outcome outcome = twi_redis_call_run(redis_call, reclaim->engine);
     if (outcome != TWI_REQUEST_DONE) return twi_redis_call_refuse(reclaim->engine, outcome);
-    if (twi_redis_call_is(redis_call, "ALIVE")) return TW_DENIED;
+    if (twi_result_is(&redis_call->result, "ALIVE")) return TW_DENIED;
     return redis_call->answer.value_count == said ? TW_OK : twi_redis_call_refuse(reclaim->engine, outcome);
 }
 
@@ -298,8 +298,8 @@ static tw_status free_some(struct reclaim *reclaim, const char *page, size_t siz
     twi_redis_call_number(&redis_call, (int64_t)strlen(twi_port_prefix(reclaim->engine)));
     tw_status status = run(reclaim, &redis_call, 3);
     if (status != TW_OK) return status;
-    reclaim->freed += twi_redis_call_number_at(&redis_call, 1);
-    reclaim->fields += twi_redis_call_number_at(&redis_call, 2);
+    reclaim->freed += twi_result_number(&redis_call.result, 1);
+    reclaim->fields += twi_result_number(&redis_call.result, 2);
     reclaim->leases += redis_call.request.key_count - 1;
     twi_check(redis_call.request.key_count >= 2 && redis_call.request.key_count <= 1 + LEASES_MAX);
     if (reclaim->fields != 0 || reclaim->known[0] != '\0') return TW_OK;

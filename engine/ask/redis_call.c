@@ -74,8 +74,6 @@ void twi_redis_call_number(struct twi_redis_call *redis_call, int64_t number) {
 
 bool twi_redis_call_send(struct twi_redis_call *redis_call, struct twi_operation *operation) {
     struct twi_sync *sync = twi_driving_sync(operation->engine);
-    twi_check(operation->deadline_ms != 0);
-    twi_check(redis_call->request.key_count != 0 || redis_call->request.arg_count != 0);
     const struct twi_remote *remote = &operation->engine->here->remote;
     twi_check(sync != NULL && remote->driver->ask != NULL);
     twi_check(redis_call->request.key_count != 0 && operation->deadline_ms != 0);
@@ -114,7 +112,7 @@ static bool read_plain(struct twi_operation *operation, struct twi_answer *answe
 
 static tw_status finish_plain(struct twi_operation *operation, tw_request *call) {
     (void)call;
-    ((struct plain *)operation)->redis_call->answer.outcome = operation->result.outcome;
+    ((struct plain *)operation)->redis_call->result = operation->result;
     return TW_OK;
 }
 
@@ -130,7 +128,7 @@ enum twi_request_outcome twi_redis_call_run(struct twi_redis_call *redis_call, t
     if (plain == NULL) return TWI_REQUEST_UNSENT;
     plain->redis_call = redis_call;
     (void)twi_call_start(&plain->operation, &call);
-    return redis_call->answer.outcome;
+    return redis_call->result.outcome;
 }
 
 /* ---- outages ---- */
@@ -189,18 +187,6 @@ tw_status twi_redis_call_refuse(tw_engine *engine, enum twi_request_outcome outc
                        : outcome == TWI_REQUEST_REFUSED ? "it refuses"
                                                         : "it does not reply";
     return twi_refuse_with(TW_ERR_REDIS, "Redis: %s%s%s", what, error[0] != '\0' ? "; its last error: " : "", error);
-}
-
-bool twi_redis_call_is(const struct twi_redis_call *redis_call, const char *word) {
-    twi_check(redis_call->answer.value_count <= TWI_SCRIPT_VALUES_MAX);
-    return redis_call->answer.value_count != 0 && strcmp(redis_call->answer.values[0].text, word) == 0;
-}
-
-int64_t twi_redis_call_number_at(const struct twi_redis_call *redis_call, size_t index) {
-    twi_check(index < TWI_SCRIPT_VALUES_MAX);
-    return index < redis_call->answer.value_count && redis_call->answer.values[index].is_number
-               ? redis_call->answer.values[index].number
-               : 0;
 }
 
 bool twi_redis_call_next_text(const char *page, size_t size, size_t *at, tw_key *text) {

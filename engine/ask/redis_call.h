@@ -17,6 +17,7 @@ struct twi_redis_call {
     struct twi_request request;
     /* the answer of twi_redis_call_run(); the caller frees its long_text, whatever the outcome is */
     struct twi_answer answer;
+    struct twi_result result; /* the same, apart from its texts */
     tw_key keys[4], args[10];
     size_t used; /* used bytes of `text` */
     char text[4 * TWI_REDIS_CALL_NAME_MAX + 512];
@@ -51,10 +52,6 @@ uint32_t twi_redis_call_cause(enum twi_request_outcome outcome);
 /* Returns the error for a request that was not decided. It is TW_ERR_CLOSED, TW_ERR_BUSY, TW_ERR_TIMEOUT (perhaps
  * executed), TW_ERR_REDIS. */
 tw_status twi_redis_call_refuse(tw_engine *engine, enum twi_request_outcome outcome);
-/* Returns true if the first element of the reply is `word`. */
-bool twi_redis_call_is(const struct twi_redis_call *redis_call, const char *word);
-/* Returns the number at `index` of the reply, or 0 if there is none. */
-int64_t twi_redis_call_number_at(const struct twi_redis_call *redis_call, size_t index);
 /* Reads one text of a page ("size:text"...) and advances `*at`. Returns false if the page is malformed. */
 bool twi_redis_call_next_text(const char *page, size_t size, size_t *at, tw_key *text);
 

@@ -322,23 +322,20 @@ static tw_status end_here(struct twi_operation *operation, tw_request *call) {
 /* The thread that waits looks itself, so no other thread has to wake it. */
 static tw_status look_until_over(struct twi_operation *operation, tw_request *call) {
     tw_engine *engine = operation->engine;
-    const struct twi_wait *wait = &operation->wait;
     for (;;) {
-        uint32_t given = twi_event_count_value(&engine->given_back),
-                 turned = twi_event_count_value(&engine->turn.ended);
-        enum twi_look found = wait->look(operation);
+        uint32_t seen = twi_event_count_value(&engine->turn.ended);
+        enum twi_look found = operation->wait.look(operation);
         if (found == TWI_LOOK_ASKED) sleep_until_over(operation);
         if (found != TWI_LOOK_WAITS || twi_load_acquire(&engine->life.stopped)) return end_here(operation, call);
-        int64_t left_ms = wait->look_ms - twi_clock_mono_ms(&engine->clock);
-        uint32_t ms = left_ms < LOOK_MS ? (uint32_t)left_ms : LOOK_MS;
-        if (left_ms > 0 && wait->wakes) twi_event_count_wait(&engine->given_back, given, ms);
-        if (left_ms > 0 && !wait->wakes) twi_event_count_wait(&engine->turn.ended, turned, ms);
+        twi_event_count_wait(&engine->turn.ended, seen, TWI_TICK_MS);
     }
 }
 
-tw_status twi_waiter_start(struct twi_operation *operation, tw_request *call,
-                           enum twi_look (*look)(struct twi_operation *operation)) {
+tw_status twi_waiter_start_in_turns(struct twi_operation *operation, tw_request *call,
+                                    enum twi_look (*look)(struct twi_operation *operation)) {
     operation->wait.look = look;
+    operation->wait.look_ms = INT64_MIN;
+    operation->wait.each_turn = true;
     if (operation->blocks) return look_until_over(operation, call);
     twi_waiter_add(operation, look);
     return TW_STARTED;

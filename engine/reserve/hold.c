@@ -163,12 +163,6 @@ static enum twi_look look_at_statement(struct twi_operation *operation) {
     return waits ? TWI_LOOK_WAITS : TWI_LOOK_OVER;
 }
 
-static tw_status await_in_turns(struct giving *giving, tw_request *call) {
-    giving->operation.wait.look_ms = INT64_MIN;
-    giving->operation.wait.each_turn = true;
-    return twi_waiter_start(&giving->operation, call, look_at_statement);
-}
-
 /* Sends it without a waiting caller. */
 static void send_alone(struct giving *giving) {
     twi_check(giving->operation.call == NULL && giving->member[0] != '\0');
@@ -176,7 +170,7 @@ static void send_alone(struct giving *giving) {
     tw_engine *engine = giving->operation.engine;
     if (twi_hold_book_is_answered(engine, &giving->said) && ask_give(&giving->operation)) return;
     twi_port_count(engine, ask_unsettled, 1); /* until it has a lane */
-    (void)await_in_turns(giving, NULL);
+    (void)twi_waiter_start_in_turns(&giving->operation, NULL, look_at_statement);
 }
 
 /* Releases a hold that is in no book. */
@@ -280,7 +274,8 @@ static tw_status give(tw_request *call, tw_family *family, tw_key key) {
     else if (!twi_hold_book_leave(family, key, giving->member, &giving->said))
         status = twi_refuse_for(TWI_WHY_HOLD);
     if (status != TW_OK) return twi_call_end_now(operation, call, status);
-    if (call != NULL && !twi_hold_book_is_answered(family->engine, &giving->said)) return await_in_turns(giving, call);
+    if (call != NULL && !twi_hold_book_is_answered(family->engine, &giving->said))
+        return twi_waiter_start_in_turns(operation, call, look_at_statement);
     if (call != NULL) return twi_call_start(operation, call);
     send_alone(giving);
     return TW_STARTED;
