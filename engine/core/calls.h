@@ -23,8 +23,8 @@
 /* The operation waits from now on, according to its look_ms, wakes, each_turn and shares_units. Its caller does not
  * touch it any more. */
 void twi_waiter_add(struct twi_operation *operation, enum twi_look (*look)(struct twi_operation *operation));
-/* The operation waits, and is looked at at once and in each turn. Returns TW_STARTED, unless a thread waits with `call`.
- * That thread looks itself, and gets the result. */
+/* The operation waits, and is looked at at once and in each turn. Returns TW_STARTED, unless a thread waits with
+ * `call`. That thread looks itself, and gets the result. */
 tw_status twi_waiter_start_in_turns(struct twi_operation *operation, tw_request *call,
                                     enum twi_look (*look)(struct twi_operation *operation));
 /* Looks at those that are due. Does nothing if another thread does that. */

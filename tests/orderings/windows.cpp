@@ -24,7 +24,7 @@
 //   engine/limit/gcra.c:close_before 92b9b801539c
 //   engine/limit/gcra.c:take 3139e1a26180
 //   engine/family_open.c:note_what_is_over 378d2a29a1b9
-//   engine/family_open.c:apply_policies 6074c6594c8c
+//   engine/family_open.c:apply_policies 6898e7d9a5c2
 //   engine/count/lookup.c:twi_absent_window_status c51a10e10c1b
 //   engine/turn/turn.c:twi_turn_take e7283d5c8602
 //   engine/turn/turn.c:twi_turn_leave a33128fd95bd
