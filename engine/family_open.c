@@ -42,9 +42,9 @@
 enum counting { HERE, SHARED, GAUGE, COUNTINGS }; /* GAUGE is with Redis, and not shared */
 
 /* A kind of limit that such a counter decides (decision.h). */
-#define COUNTED(function, complete, together) \
+#define COUNTED(function, complete, together, find) \
     { \
-        .acquire = (function), .by_counter = (complete), .all = (together), .is_counted = true, \
+        .acquire = (function), .by_counter = (complete), .all = (together), .cell = (find), .is_counted = true, \
         .refund = twi_refund_count, .undo = twi_undo_count \
     }
 
@@ -65,33 +65,33 @@ struct shapes {
     struct twi_limit_kind sliding; /* without sub-windows, in windows of one length */
 };
 
-#define FAST(hash, synced, complete, together) \
+#define FAST(hash, synced, complete, together, find) \
     { \
         twi_hot_add_##hash##synced, twi_hot_group_##hash##synced, twi_hot_distinct_##hash##synced, \
-            COUNTED(twi_hot_acquire_##hash##synced, complete, together) \
+            COUNTED(twi_hot_acquire_##hash##synced, complete, together, find) \
     }
 #define FAST_ROW(hash) \
     { \
-        [HERE] = FAST(hash, , twi_counted_acquire, twi_hot_all_##hash), \
-        [SHARED] = FAST(hash, _synced, twi_share_acquire, NULL), \
-        [GAUGE] = FAST(hash, _synced, twi_counted_acquire, NULL) \
+        [HERE] = FAST(hash, , twi_counted_acquire, twi_hot_all_##hash, twi_hot_cell_##hash), \
+        [SHARED] = FAST(hash, _synced, twi_share_acquire, NULL, NULL), \
+        [GAUGE] = FAST(hash, _synced, twi_counted_acquire, NULL, NULL) \
     }
 static const struct calls portable[COUNTINGS] = FAST_ROW(any);
 static const struct shapes portable_shapes = {.gcra = PACED(twi_hot_gcra_any),
-                                              .sliding = COUNTED(twi_hot_sliding_any, twi_sliding_acquire, NULL)};
+                                              .sliding = COUNTED(twi_hot_sliding_any, twi_sliding_acquire, NULL, NULL)};
 #if TWI_WITH_AES
 static const struct calls by_aes[COUNTINGS] = FAST_ROW(aes);
 static const struct shapes shapes_by_aes = {.gcra = PACED(twi_hot_gcra_aes),
-                                            .sliding = COUNTED(twi_hot_sliding_aes, twi_sliding_acquire, NULL)};
+                                            .sliding = COUNTED(twi_hot_sliding_aes, twi_sliding_acquire, NULL, NULL)};
 #endif
 
 /* For families that the fast functions do not handle. Their keys have separate lives, or every section has a fence. */
 #define SLOW(complete) \
-    { twi_add_slow, NULL, twi_distinct_add_slow, COUNTED(complete, complete, NULL) }
+    { twi_add_slow, NULL, twi_distinct_add_slow, COUNTED(complete, complete, NULL, NULL) }
 static const struct calls slow[COUNTINGS] = {
     [HERE] = SLOW(twi_counted_acquire), [SHARED] = SLOW(twi_share_acquire), [GAUGE] = SLOW(twi_counted_acquire)};
 static const struct shapes slow_shapes = {.gcra = PACED(NULL),
-                                          .sliding = COUNTED(twi_sliding_acquire, twi_sliding_acquire, NULL)};
+                                          .sliding = COUNTED(twi_sliding_acquire, twi_sliding_acquire, NULL, NULL)};
 
 static bool is_slow(const struct tw_family *family) {
     const struct twi_family_kind *kind = &family->kind;

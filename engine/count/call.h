@@ -63,8 +63,8 @@ TWI_INLINE void twi_call_looks_for(tw_engine *engine, struct twi_thread *self, u
     self->looks += n;
     if (n >= rest) (void)twi_call_look(engine, before + rest);
 }
-/* Reads the clock, and checks that the engine is open. Called before each decision about windows. */
-TWI_INLINE tw_status twi_call_now(struct twi_call *call) {
+/* Checks that the engine is open, for a call that needs no time. Called before each decision. */
+TWI_INLINE tw_status twi_call_goes_on(struct twi_call *call) {
     if (twi_unlikely(twi_load_relaxed(&call->engine->life.stopped))) {
         /* until tw_close() seals all windows, what a call has counted can be taken back */
         bool may = call->undoes ? !call->engine->turn.closing : call->self->in_hook && !call->decided;
@@ -72,6 +72,12 @@ TWI_INLINE tw_status twi_call_now(struct twi_call *call) {
     }
     call->decided = true;
     twi_call_looks(call->engine, call->self);
+    return TW_OK;
+}
+/* The same, and reads the clock. Called before each decision about windows. */
+TWI_INLINE tw_status twi_call_now(struct twi_call *call) {
+    tw_status status = twi_call_goes_on(call);
+    if (twi_unlikely(status != TW_OK)) return status;
     call->now_ms = twi_clock_now_ms(&call->engine->clock);
     if (!call->at) call->unix_ms = call->now_ms;
     if (twi_unlikely(call->family->kind.evicts_idle))

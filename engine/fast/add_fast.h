@@ -529,6 +529,7 @@ TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta
 #include "engine/fast/all_fast.h"
 #include "engine/fast/gcra_fast.h"
 #include "engine/fast/sliding_fast.h"
+#include "engine/fast/slot_fast.h"
 #endif
 #include "engine/fast/repeat_fast.h"
 
@@ -538,5 +539,6 @@ TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta
 #undef TWI_HOT_ALL
 #undef TWI_HOT_GCRA
 #undef TWI_HOT_SLIDING
+#undef TWI_HOT_CELL
 #undef TWI_HOT_OWN
 #undef TWI_HOT_SYNCED

@@ -16,7 +16,8 @@ twi_hot_add twi_hot_add_aes, twi_hot_add_aes_synced, twi_hot_add_any, twi_hot_ad
 twi_hot_acquire twi_hot_acquire_aes, twi_hot_acquire_aes_synced, twi_hot_acquire_any, twi_hot_acquire_any_synced;
 /* without Redis */
 twi_hot_acquire twi_hot_gcra_aes, twi_hot_gcra_any, twi_hot_sliding_aes, twi_hot_sliding_any;
-twi_hot_all twi_hot_all_aes, twi_hot_all_any; /* without Redis; decision.h */
+twi_hot_all twi_hot_all_aes, twi_hot_all_any;    /* without Redis; decision.h */
+twi_hot_cell twi_hot_cell_aes, twi_hot_cell_any; /* without Redis; decision.h */
 twi_hot_distinct twi_hot_distinct_aes, twi_hot_distinct_aes_synced, twi_hot_distinct_any, twi_hot_distinct_any_synced;
 twi_hot_group twi_hot_group_aes, twi_hot_group_aes_synced, twi_hot_group_any, twi_hot_group_any_synced;
 

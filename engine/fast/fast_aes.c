@@ -22,6 +22,7 @@
 #define TWI_HOT_ALL twi_hot_all_aes
 #define TWI_HOT_GCRA twi_hot_gcra_aes
 #define TWI_HOT_SLIDING twi_hot_sliding_aes
+#define TWI_HOT_CELL twi_hot_cell_aes
 #define TWI_HOT_OWN(name) hot_local_##name
 #define TWI_HOT_SYNCED 0
 #include "engine/fast/add_fast.h"

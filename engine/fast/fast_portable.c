@@ -17,6 +17,7 @@
 #define TWI_HOT_ALL twi_hot_all_any
 #define TWI_HOT_GCRA twi_hot_gcra_any
 #define TWI_HOT_SLIDING twi_hot_sliding_any
+#define TWI_HOT_CELL twi_hot_cell_any
 #define TWI_HOT_OWN(name) hot_local_##name
 #define TWI_HOT_SYNCED 0
 #include "engine/fast/add_fast.h"

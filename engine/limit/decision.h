@@ -178,6 +178,11 @@ TWI_INLINE bool twi_limit_is_near_below(int64_t used, int64_t limit) {
 #define TWI_HOT_ALL_MAX 8u
 typedef bool twi_hot_all(const tw_claim *claims, size_t count, tw_verdict *verdict);
 
+/* Finds a key that has a cell, in a table without windows (slot_fast.h). Returns NULL if the key is new, or in a rare
+ * state. If the key was hashed, *hash becomes its hash. Inside a section. */
+typedef struct twi_cell *twi_hot_cell(const tw_engine *engine, struct twi_generation *table, tw_key key,
+                                      uint64_t *hash);
+
 /* How the calls of a family work. The family's mode and shape choose the kind when the family is opened. Each kind
  * has its own file. */
 struct twi_limit_kind {
@@ -189,6 +194,8 @@ struct twi_limit_kind {
     twi_hot_acquire *by_counter;
     /* The short way of tw_acquire_all(). NULL means that it has none. */
     twi_hot_all *all;
+    /* The short way to a slot of tw_hold() in an engine that processes share. NULL means that it has none. */
+    twi_hot_cell *cell;
     /* True means that `acquire` counts its statistics, false that acquire.c does, unless there is `start`. */
     bool is_counted;
     /* For kinds whose statistics acquire.c counts: decides a call of a known key, and counts it. It passes all other

@@ -294,12 +294,16 @@ TWI_COLD const char *twi_hold_refusal(const struct tw_family *family, const tw_f
     return why;
 }
 
-static tw_status check_hold(const tw_family *family, tw_key key) {
+static __attribute__((noinline)) tw_status check_hold_slowly(const tw_family *family, tw_key key) {
     if (twi_likely(family->kind.takes_holds)) return twi_call_check_key(family, key);
     return twi_refuse(TW_ERR_MODE, twi_hold_refusal(family, &family->options));
 }
+TWI_INLINE tw_status check_hold(const tw_family *family, tw_key key) {
+    bool is_plain = family->kind.takes_holds && !family->kind.checks_keys && key.data != NULL;
+    return twi_likely(is_plain && key.size - 1 < TW_KEY_SIZE_MAX) ? TW_OK : check_hold_slowly(family, key);
+}
 
-static tw_status begin_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
+TWI_INLINE tw_status begin_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
     twi_check(verdict != NULL);
     tw_status status = check_hold(family, key);
     if (status == TW_OK && twi_load_relaxed(&family->policy.shadow)) /* slots that are held can be released */
@@ -310,10 +314,8 @@ static tw_status begin_hold(tw_family *family, tw_key key, int64_t limit, tw_ver
     return status;
 }
 
-/* It writes the verdict. */
-static tw_status hold_locally(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
-    twi_check(!family->kind.synced);
-    if (family->engine->life.is_shared) return twi_hold_shared_take(family, key, limit, verdict);
+static __attribute__((noinline)) tw_status hold_here(tw_family *family, tw_key key, int64_t limit,
+                                                     tw_verdict *verdict) {
     tw_status status = tw_acquire(family, key, 1, limit, verdict);
     if (status != TW_OK) return status;
     if (verdict->decided_by != TW_BY_FULL) {
@@ -322,6 +324,13 @@ static tw_status hold_locally(tw_family *family, tw_key key, int64_t limit, tw_v
     }
     status = twi_refuse_for(TWI_WHY_FULL); /* it was admitted but not counted, so it could not be released */
     return twi_limit_stats_answered(family, 1, status, verdict);
+}
+
+/* It writes the verdict. */
+TWI_INLINE tw_status hold_locally(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
+    twi_check(!family->kind.synced);
+    return family->engine->life.is_shared ? twi_hold_shared_take(family, key, limit, verdict)
+                                          : hold_here(family, key, limit, verdict);
 }
 
 tw_status tw_hold_async(tw_request *request, tw_family *family, tw_key key, int64_t limit) {
@@ -342,10 +351,14 @@ TWI_COLD static tw_status take_and_wait(tw_family *family, tw_key key, int64_t l
     return status;
 }
 
-tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
+static __attribute__((noinline)) tw_status hold_unasked(tw_family *family, tw_key key, int64_t limit) {
     tw_verdict unasked;
+    return tw_hold(family, key, limit, &unasked);
+}
+
+tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
     TWI_NEED(family);
-    if (verdict == NULL) verdict = &unasked;
+    if (twi_unlikely(verdict == NULL)) return hold_unasked(family, key, limit);
     tw_status status = begin_hold(family, key, limit, verdict);
     if (status != TW_OK) return status;
     return family->kind.synced ? take_and_wait(family, key, limit, verdict) : hold_locally(family, key, limit, verdict);
@@ -371,9 +384,7 @@ static enum twi_added take_one(const struct twi_call *call, const struct twi_pla
     return twi_place_add(call, &striped, -1, &local);
 }
 
-static tw_status release_locally(tw_family *family, tw_key key) {
-    twi_check(!family->kind.synced);
-    if (family->engine->life.is_shared) return twi_hold_shared_give(family, key);
+static __attribute__((noinline)) tw_status release_here(tw_family *family, tw_key key) {
     struct twi_call call;
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
@@ -387,6 +398,11 @@ static tw_status release_locally(tw_family *family, tw_key key) {
     } while (status == TWI_AGAIN);
     twi_call_end(&call);
     return status;
+}
+
+TWI_INLINE tw_status release_locally(tw_family *family, tw_key key) {
+    twi_check(!family->kind.synced);
+    return family->engine->life.is_shared ? twi_hold_shared_give(family, key) : release_here(family, key);
 }
 
 tw_status tw_hold_release_async(tw_request *request, tw_family *family, tw_key key) {

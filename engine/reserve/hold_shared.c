@@ -183,7 +183,7 @@ static void finish_step(const struct slot_key *key, uint64_t word) {
 }
 
 /* Returns the cell word without a step under way. */
-static uint64_t quiet_word(const struct slot_key *key) {
+TWI_INLINE uint64_t quiet_word(const struct slot_key *key) {
     for (;;) {
         uint64_t word = twi_load_acquire(&key->cell->local); /* HS6, so the account is not older than the word */
         if (twi_likely(step_of(word) == STEP_NONE)) return word;
@@ -191,29 +191,38 @@ static uint64_t quiet_word(const struct slot_key *key) {
     }
 }
 
-/* Makes a step of `key->place`. Returns false if the word has changed. */
-static bool make_step(const struct slot_key *key, uint64_t before, uint64_t begun) {
+/* Makes a step of `key->place`. Returns false if the word has changed. If it has not, there was no step since it was
+ * read, so the account, which was read after it, has not changed either. If its exchange fails nevertheless, another
+ * caller does the rest, or has done it. */
+TWI_INLINE bool make_step(const struct slot_key *key, uint64_t before, uint64_t account, uint64_t begun) {
     twi_check(step_of(before) == STEP_NONE && step_of(begun) != STEP_NONE);
     TWI_RACE_POINT(slot_seen_not_begun);
     if (!twi_cas_acqrel(&key->cell->local, &before, begun)) return false; /* HS5 */
-    finish_step(key, begun);
+    TWI_RACE_POINT(slot_step_begun_not_settled);
+    if (twi_likely(twi_cas_acqrel(key->account, &account, settle(account, begun)))) { /* HS5 */
+        TWI_RACE_POINT(slot_own_settled_not_ended);
+        (void)twi_cas_acqrel(&key->cell->local, &begun, end_step(begun)); /* HS5 */
+    } else {
+        finish_step(key, begun);
+    }
     return true;
 }
 
 /* Returns the slots in use after a slot was taken, or those in use before that did not suffice (*taken is false). */
-static uint32_t take_slot(const struct slot_key *key, int64_t limit, bool *taken) {
+TWI_INLINE uint32_t take_slot(const struct slot_key *key, int64_t limit, bool *taken) {
     for (;;) {
         uint64_t word = quiet_word(key);
         uint32_t used = used_of(word);
         *taken = used < limit && used < TWI_SLOTS_MAX;
         if (!*taken) return used;
-        uint64_t begun = begin_step(word, STEP_TAKE, key->place, twi_load_acquire(key->account), used + 1);
-        if (make_step(key, word, begun)) return used + 1;
+        uint64_t account = twi_load_acquire(key->account);
+        uint64_t begun = begin_step(word, STEP_TAKE, key->place, account, used + 1);
+        if (make_step(key, word, account, begun)) return used + 1;
     }
 }
 
 /* If the word is the same in the exchange, there was no step since it was read, so the account has not changed. */
-static bool give_slots_back(const struct slot_key *key, bool all) {
+TWI_INLINE bool give_slots_back(const struct slot_key *key, bool all) {
     for (;;) {
         uint64_t word = quiet_word(key), account = twi_load_acquire(key->account);
         uint32_t held = held_of(account);
@@ -224,11 +233,34 @@ static bool give_slots_back(const struct slot_key *key, bool all) {
             continue;
         }
         uint64_t begun = begin_step(word, all ? STEP_GIVE_ALL : STEP_GIVE, key->place, account, used - count);
-        if (make_step(key, word, begun)) return true;
+        if (make_step(key, word, account, begun)) return true;
     }
 }
 
 /* ---- the calls ---- */
+
+/* Finds a key that has a cell and an account. Returns false if the complete way is needed; *hash is 0, or the hash of
+ * the key. If it returns true, a section is open. */
+TWI_INLINE bool find_known(tw_family *family, tw_key name, bool makes, struct slot_key *key, uint64_t *hash) {
+    tw_engine *engine = family->engine;
+    struct twi_thread *self = twi_thread_self;
+    twi_hot_cell *find = family->kind.limit->cell;
+    *hash = 0;
+    if (twi_unlikely(self->mark != TWI_THREAD_MARK) || twi_unlikely(twi_load_relaxed(&engine->life.gate))) return false;
+    uint32_t place = twi_load_acquire(&engine->here->process);
+    if (twi_unlikely(place == 0) || twi_unlikely(find == NULL)) return false;
+    twi_section_enter(self);
+    struct twi_slots *slots = twi_load_acquire(&family->slots); /* HS2 */
+    struct twi_cell *cell = slots != NULL ? find(engine, slots->table, name, hash) : NULL;
+    _Atomic uint64_t *account = cell != NULL ? account_of(engine, slots->table, cell, place, makes) : NULL;
+    if (twi_likely(account != NULL)) {
+        *key = (struct slot_key){engine, slots->table, cell, place, account};
+        twi_call_looks(engine, self);
+        return true;
+    }
+    twi_section_leave(self);
+    return false;
+}
 
 /* Finds or makes the key of the call. TW_ERR_FULL: no memory, or keys_max. TW_ERR_RANGE: there is none. */
 static tw_status find_key(const struct twi_call *call, bool makes, struct slot_key *key) {
@@ -245,56 +277,88 @@ static tw_status find_key(const struct twi_call *call, bool makes, struct slot_k
     return makes ? twi_refuse_for(TWI_WHY_FULL) : twi_refuse_for(TWI_WHY_HOLD);
 }
 
-static tw_status take(const struct twi_call *call, int64_t limit, tw_verdict *verdict) {
-    struct slot_key key;
-    bool taken = false;
-    tw_status status = find_key(call, true, &key);
-    uint32_t used = status == TW_OK ? take_slot(&key, limit, &taken) : 0;
-    if (status == TW_OK && !taken && used < limit)
-        status = twi_refuse(TW_ERR_FULL, "key: 16,777,215 slots are in use, and no more are kept");
-    if (twi_unlikely(status != TW_OK)) {
-        twi_reserve_verdict(verdict, call->family, limit);
-        return twi_limit_stats_answered(call->family, 1, status, verdict);
-    }
-    if (taken)
-        twi_verdict_fill_plain(verdict, limit, used, 0, TW_UNBOUNDED, call->now_ms);
-    else
-        twi_verdict_fill_denied(verdict, 1, limit, used, 0, 0, TW_UNBOUNDED, call->now_ms);
-    if (taken)
-        twi_limit_stats_count(call->family, call->self, admitted_there);
-    else
-        twi_limit_stats_count_denied(call->family, call->self, verdict->cause);
-    return taken ? TW_OK : TW_DENIED;
+static tw_status refuse_take(tw_family *family, int64_t limit, tw_status status, tw_verdict *verdict) {
+    twi_reserve_verdict(verdict, family, limit);
+    return twi_limit_stats_answered(family, 1, status, verdict);
 }
 
-tw_status twi_hold_shared_take(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
-    twi_check(family->engine->life.is_shared && !family->kind.synced);
+/* Slots have no windows, so neither the decision nor the verdict needs a time. */
+TWI_INLINE tw_status take(tw_family *family, const struct twi_thread *self, const struct slot_key *key, int64_t limit,
+                          tw_verdict *verdict) {
+    bool taken;
+    uint32_t used = take_slot(key, limit, &taken);
+    if (twi_likely(taken)) {
+        twi_verdict_fill_plain(verdict, limit, used, 0, TW_UNBOUNDED, 0);
+        twi_limit_stats_count(family, self, admitted_there);
+        return TW_OK;
+    }
+    if (used < limit)
+        return refuse_take(family, limit,
+                           twi_refuse(TW_ERR_FULL, "key: 16,777,215 slots are in use, and no more are kept"), verdict);
+    twi_verdict_fill_denied(verdict, 1, limit, used, 0, 0, TW_UNBOUNDED, 0);
+    twi_limit_stats_count_denied(family, self, verdict->cause);
+    return TW_DENIED;
+}
+
+static __attribute__((noinline)) tw_status take_anyhow(tw_family *family, tw_key name, int64_t limit,
+                                                       tw_verdict *verdict, uint64_t hash) {
     struct twi_call call;
-    tw_status status = twi_witness_need(family->engine);
-    if (status == TW_OK) status = twi_call_begin(&call, family, key);
+    struct slot_key key;
+    tw_status status = twi_call_begin_hashed(&call, family, name, hash);
     if (twi_unlikely(status != TW_OK)) {
         twi_reserve_verdict(verdict, family, limit);
         return status;
     }
-    status = twi_call_now(&call);
-    if (status == TW_OK)
-        status = take(&call, limit, verdict);
-    else
+    status = twi_call_goes_on(&call);
+    if (status != TW_OK) {
         twi_reserve_verdict(verdict, family, limit);
+    } else {
+        status = find_key(&call, true, &key);
+        status = status == TW_OK ? take(family, call.self, &key, limit, verdict)
+                                 : refuse_take(family, limit, status, verdict);
+    }
+    twi_call_end(&call);
+    return status;
+}
+
+tw_status twi_hold_shared_take(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
+    twi_check(family->engine->life.is_shared && !family->kind.synced);
+    struct slot_key slot_key;
+    uint64_t hash;
+    tw_status status = twi_witness_need(family->engine);
+    if (twi_unlikely(status != TW_OK)) {
+        twi_reserve_verdict(verdict, family, limit);
+        return status;
+    }
+    if (!find_known(family, key, true, &slot_key, &hash)) return take_anyhow(family, key, limit, verdict, hash);
+    status = take(family, twi_thread_self, &slot_key, limit, verdict);
+    twi_section_leave(twi_thread_self);
+    return status;
+}
+
+TWI_INLINE tw_status give(const struct slot_key *key) {
+    return twi_likely(give_slots_back(key, false)) ? TW_OK : twi_refuse_for(TWI_WHY_HOLD);
+}
+
+static __attribute__((noinline)) tw_status give_anyhow(tw_family *family, tw_key name, uint64_t hash) {
+    struct twi_call call;
+    struct slot_key key;
+    tw_status status = twi_call_begin_hashed(&call, family, name, hash);
+    if (status != TW_OK) return status;
+    status = twi_call_goes_on(&call);
+    if (status == TW_OK) status = find_key(&call, false, &key);
+    if (status == TW_OK) status = give(&key);
     twi_call_end(&call);
     return status;
 }
 
 tw_status twi_hold_shared_give(tw_family *family, tw_key key) {
     twi_check(family->engine->life.is_shared && !family->kind.synced);
-    struct twi_call call;
     struct slot_key slot_key;
-    tw_status status = twi_call_begin(&call, family, key);
-    if (status != TW_OK) return status;
-    status = twi_call_now(&call);
-    if (status == TW_OK) status = find_key(&call, false, &slot_key);
-    if (status == TW_OK && !give_slots_back(&slot_key, false)) status = twi_refuse_for(TWI_WHY_HOLD);
-    twi_call_end(&call);
+    uint64_t hash;
+    if (!find_known(family, key, false, &slot_key, &hash)) return give_anyhow(family, key, hash);
+    tw_status status = give(&slot_key);
+    twi_section_leave(twi_thread_self);
     return status;
 }
 

@@ -5,13 +5,13 @@
 //   engine/reserve/hold_shared.c:begin_step d9478eb1055f
 //   engine/reserve/hold_shared.c:end_step 76ae9c7d5f01
 //   engine/reserve/hold_shared.c:settle 762d467f0e1b
-//   engine/reserve/hold_shared.c:slots_of 57c6c42e2501
+//   engine/reserve/hold_shared.c:slots_of bef9e560d803
 //   engine/reserve/hold_shared.c:follow 21ab47fef4e8
 //   engine/reserve/hold_shared.c:finish_step 9fc18694981b
-//   engine/reserve/hold_shared.c:quiet_word 35680926db44
-//   engine/reserve/hold_shared.c:make_step 117090dbe092
-//   engine/reserve/hold_shared.c:take_slot 59e702665c3b
-//   engine/reserve/hold_shared.c:give_slots_back 018f34f80acd
+//   engine/reserve/hold_shared.c:quiet_word 85d09be80121
+//   engine/reserve/hold_shared.c:make_step 8d1d807ee330
+//   engine/reserve/hold_shared.c:take_slot 7f4e2ae6034b
+//   engine/reserve/hold_shared.c:give_slots_back 94e8e05f81b2
 //   engine/reserve/hold_shared.c:recover_key b312fd4fcd32
 //   engine/core/processes.c:twi_process_leave 7294dd7859d5
 //   engine/core/processes.c:twi_process_has_left 537800bcf799
@@ -100,20 +100,26 @@ struct holding : rl::test_suite<holding, PROCESSES + 1> {
             finish_step(self, word);
         }
     }
-    bool make_step(unsigned self, unsigned before, unsigned begun) {
+    bool make_step(unsigned self, unsigned place, unsigned before, unsigned account, unsigned begun) {
         may_die(self);
         if (!twi_cas_acqrel(&local, &before, begun, HS5)) return false;
         may_die(self);
-        finish_step(self, begun);
+        if (twi_cas_acqrel(&accounts[place], &account, settle(account, begun), HS5)) {
+            may_die(self);
+            (void)twi_cas_acqrel(&local, &begun, end_step(begun), HS5);
+        } else {
+            finish_step(self, begun);
+        }
+        may_die(self);
         return true;
     }
     bool take_slot(unsigned self) {
         for (;;) {
             unsigned word = quiet_word(self), used = used_of(word);
             if (used >= LIMIT) return false;
-            unsigned begun =
-                begin_step(word, STEP_TAKE, self, twi_load_acquire(&accounts[self], HS6), used + 1);
-            if (make_step(self, word, begun)) return true;
+            unsigned account = twi_load_acquire(&accounts[self], HS6);
+            unsigned begun = begin_step(word, STEP_TAKE, self, account, used + 1);
+            if (make_step(self, self, word, account, begun)) return true;
         }
     }
     bool give_slots_back(unsigned self, unsigned place, bool all) {
@@ -123,7 +129,7 @@ struct holding : rl::test_suite<holding, PROCESSES + 1> {
             unsigned count = all ? held_of(account) : 1, used = used_of(word);
             if (used < count) continue;
             unsigned begun = begin_step(word, all ? STEP_GIVE_ALL : STEP_GIVE, place, account, used - count);
-            if (make_step(self, word, begun)) return true;
+            if (make_step(self, place, word, account, begun)) return true;
         }
     }
 
