@@ -216,7 +216,7 @@ typedef struct {
 typedef struct {
     ngx_http_request_t              *request;
     ngx_http_tallywheel_loc_conf_t  *conf;
-    tw_claim                        *claims;
+    tw_claim                        *claims;     /* none if conf->is_simple */
     ngx_http_tallywheel_entry_t     *entries;    /* in the order of the claims */
     ngx_uint_t                       count;
     ngx_uint_t                       joined;     /* so many of the first ones admit together, or not at all */
@@ -235,6 +235,7 @@ typedef struct {
     unsigned                         again:1;    /* it will be decided again, after a pause */
     unsigned                         decided:1;
     unsigned                         denied:1;
+    unsigned                         held:1;     /* a slot of the only rule, if conf->is_simple */
     unsigned                         shadow:1;   /* a zone in shadow mode has decided */
     unsigned                         shadow_denied:1;
     unsigned                         unknown:1;  /* denied without an answer about the limit */

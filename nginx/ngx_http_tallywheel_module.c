@@ -295,7 +295,7 @@ ngx_http_tallywheel_sum_up(ngx_conf_t *cf, ngx_http_tallywheel_loc_conf_t *conf)
     }
 
     conf->size = sizeof(ngx_http_tallywheel_ctx_t)
-                 + conf->most * (sizeof(tw_claim) + sizeof(ngx_http_tallywheel_entry_t))
+                 + (conf->is_simple ? 0 : conf->most * (sizeof(tw_claim) + sizeof(ngx_http_tallywheel_entry_t)))
                  + (conf->parks ? sizeof(ngx_http_tallywheel_wait_t) : 0);
 
     return NGX_OK;

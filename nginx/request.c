@@ -9,6 +9,7 @@
 static ngx_int_t ngx_http_tallywheel_preaccess_handler(ngx_http_request_t *r);
 static ngx_int_t ngx_http_tallywheel_log_handler(ngx_http_request_t *r);
 static void ngx_http_tallywheel_cleanup(void *data);
+static void ngx_http_tallywheel_end_hold(void *data);
 
 
 /* A phase runs its handlers backwards, so the first one runs last: behind the address of the client (realip), and
@@ -66,6 +67,16 @@ ngx_http_tallywheel_add_phases(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *
 
 /* ---- before the request ---- */
 
+static ngx_inline void
+ngx_http_tallywheel_end_with(ngx_http_request_t *r, ngx_http_tallywheel_ctx_t *ctx, ngx_pool_cleanup_pt handler)
+{
+    ctx->cleanup.handler = handler;
+    ctx->cleanup.data = ctx;
+    ctx->cleanup.next = r->pool->cleanup;
+    r->pool->cleanup = &ctx->cleanup;
+}
+
+
 /* One piece of memory has all that belongs to the decision. */
 static ngx_http_tallywheel_ctx_t *
 ngx_http_tallywheel_create_ctx(ngx_http_request_t *r, ngx_http_tallywheel_loc_conf_t *conf)
@@ -82,8 +93,13 @@ ngx_http_tallywheel_create_ctx(ngx_http_request_t *r, ngx_http_tallywheel_loc_co
     ctx->request = r;
     ctx->conf = conf;
 
-    if (conf->is_simple && !conf->waits) {
-        return ctx; /* no units of it return */
+    if (conf->is_simple) { /* no units of it return, but a slot does */
+
+        if (conf->waits) {
+            ngx_http_tallywheel_end_with(r, ctx, ngx_http_tallywheel_end_hold);
+        }
+
+        return ctx;
     }
 
     p = (u_char *) (ctx + 1);
@@ -99,34 +115,10 @@ ngx_http_tallywheel_create_ctx(ngx_http_request_t *r, ngx_http_tallywheel_loc_co
     }
 
     if (conf->waits) {
-        ctx->cleanup.handler = ngx_http_tallywheel_cleanup;
-        ctx->cleanup.data = ctx;
-        ctx->cleanup.next = r->pool->cleanup;
-        r->pool->cleanup = &ctx->cleanup;
+        ngx_http_tallywheel_end_with(r, ctx, ngx_http_tallywheel_cleanup);
     }
 
     return ctx;
-}
-
-
-/* Only a slot returns. It has the first claim and entry. */
-static tw_status
-ngx_http_tallywheel_hold_simply(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tallywheel_rule_t *rule)
-{
-    tw_status  status;
-    tw_claim  *claim = ctx->claims;
-
-    status = tw_hold(rule->home->family, ctx->key, rule->limit.number, &ctx->verdict);
-
-    if (status == TW_OK) {
-        claim->family = rule->home->family;
-        claim->key = ctx->key;
-        ctx->entries->rule = rule;
-        ngx_http_tallywheel_took(ctx->entries, status, &ctx->verdict);
-        ctx->count = 1;
-    }
-
-    return status;
 }
 
 
@@ -147,11 +139,12 @@ ngx_http_tallywheel_decide_simply(ngx_http_tallywheel_ctx_t *ctx, ngx_http_tally
     }
 
     status = (rule->kind == NGX_HTTP_TALLYWHEEL_HOLD)
-             ? ngx_http_tallywheel_hold_simply(ctx, rule)
+             ? tw_hold(family, ctx->key, rule->limit.number, &ctx->verdict)
              : tw_acquire(family, ctx->key, rule->n.number, rule->limit.number, &ctx->verdict);
 
     if (status == TW_OK && ctx->verdict.decided_by != TW_BY_FULL) {
         ctx->decider = rule;
+        ctx->held = (rule->kind == NGX_HTTP_TALLYWHEEL_HOLD);
         return NGX_DECLINED;
     }
 
@@ -254,6 +247,18 @@ ngx_http_tallywheel_cleanup(void *data)
         if (!ctx->decided || ctx->entries[i].rule->kind == NGX_HTTP_TALLYWHEEL_HOLD) {
             ngx_http_tallywheel_give_back(ctx, i);
         }
+    }
+}
+
+
+/* The same for a slot of the only rule. */
+static void
+ngx_http_tallywheel_end_hold(void *data)
+{
+    ngx_http_tallywheel_ctx_t  *ctx = data;
+
+    if (ctx->held) {
+        (void) tw_hold_release(ctx->decider->home->family, ctx->key);
     }
 }
 
