@@ -1,8 +1,8 @@
 #!/bin/sh
 # instructions.sh PROGRAM [KEYS...] -- how many instructions tw_add() executes for a new key and for a key that is there,
 # tw_add_many() for each key of 32, tw_acquire() by shape of the limit, tw_hold() and its release, each in each kind of
-# engine, adds of one key again and again, and a request through nginx (nginx_instructions.py), counted by callgrind: the
-# same on a busy machine as on a quiet one.
+# engine, adds of one key again and again, a request through nginx (nginx_instructions.py), and a call from Python and
+# LuaJIT (bindings_instructions.py), counted by callgrind: the same on a busy machine as on a quiet one.
 # PROGRAM: bench/instructions of an optimised build.
 # Always true: only these calls and what they call is counted, the caller's loop is not; a wrong answer, a wrong sum or a
 # count of nothing fails.
@@ -163,3 +163,9 @@ if ninja -C "$build" -t query $module >/dev/null 2>&1; then
 else
     echo '(there is no nginx, or no nginx-dev)'
 fi
+
+echo
+echo 'instructions of one call from another language, with the loop of its caller (a key that is there, local)'
+library=$(ninja -C "$build" -t targets all | sed -n 's/^\(libtallywheel\.so[0-9.]*\): c_LINKER.*/\1/p')
+ninja -C "$build" "$library" >&2
+python3 "$(dirname "$0")/bindings_instructions.py" "$build/$library"

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """nginx_instructions.py MODULE -- the user instructions of one request through nginx with each kind of rule, above those of
-a location without rules (the last table of `./dev bench instructions`). callgrind counts them.
+a location without rules (a table of `./dev bench instructions`). callgrind counts them.
 One process of nginx serves one request after the other. Before the first figure its thread has made more than 1,024 calls
 in each family: so many take a longer way. A second figure is the bound that was planned. A busy machine adds some 100 for
 each call of an engine: callgrind is slow, and more calls find the time old and read the clock.
+In a flood each request has a new key, and its zone of 1 MB was full before the first figure. Those rows are above a
+location without rules that has such requests.
 Always true: each answer has the status that its row expects."""
 import argparse
 import glob
 import http.client
+import itertools
 import os
 import re
 import shutil
@@ -21,11 +24,14 @@ import rig
 from rig import Nginx
 
 WARM = 1050
+FLOOD = 20000 # more keys than a zone of 1 MB has, and as many again as it has places of 8 bytes
 BATCHES = 10
 REQUESTS = 25
 ZONES = """limit_req_zone $binary_remote_addr zone=rate:1m rate=1000000r/s; limit_conn_zone $binary_remote_addr zone=slots:1m;
 tallywheel_zone fixed window=1h; tallywheel_zone other window=1h; tallywheel_zone even window=1s shape=gcra;
-tallywheel_zone sliding window=1h shape=sliding; tallywheel_zone held window=forever;"""
+tallywheel_zone sliding window=1h shape=sliding; tallywheel_zone held window=forever;
+limit_req_zone $arg_k zone=flood:1m rate=1r/s; tallywheel_zone flood window=1h full=evict memory=1m;
+tallywheel_zone flood_gcra window=1h shape=gcra full=evict memory=1m;"""
 ADDRESS = "$binary_remote_addr"
 ONE = f"tallywheel_limit fixed {ADDRESS} 1000000000"
 TWO = f"tallywheel_limit other {ADDRESS} 1000000000;"
@@ -45,7 +51,12 @@ ROWS = {
     "one limit, three headers": (ONE + "; tallywheel_headers ratelimit;", 200, "980"),
     "one limit, denied": (f"tallywheel_limit fixed {ADDRESS} 0;", 429, "-300"),
     "a count": (f"tallywheel_count other {ADDRESS};", 200, ""),
+    "no rule, new keys": ("", 200, ""),
+    "a flood": ("tallywheel_limit flood $arg_k 1000000000;", 200, ""),
+    "a flood, gcra": ("tallywheel_limit flood_gcra $arg_k 1000000000;", 200, ""),
+    "a flood, limit_req": ("limit_req zone=flood burst=10000 nodelay;", 200, ""),
 }
+BASES = ("no rule", "no rule, new keys") # what the other rows, and those of a flood, are above
 
 
 def free_ports(count: int) -> list:
@@ -65,13 +76,17 @@ class Row:
         self.name, self.port = name, port
         self.rules, self.status, self.bound = ROWS[name]
         self.client = http.client.HTTPConnection("127.0.0.1", port)
+        self.floods = "flood" in name
+        self.base = BASES[self.floods]
+        new_keys = (f"/?k={key:08}" for key in itertools.count())
+        self.paths = new_keys if self.floods or name == BASES[1] else itertools.repeat("/")
 
     def block(self) -> str:
         return f"server {{ listen 127.0.0.1:{self.port}; location / {{ {self.rules} empty_gif; }} }}\n"
 
     def ask(self, requests: int) -> None:
         for _ in range(requests):
-            self.client.request("GET", "/")
+            self.client.request("GET", next(self.paths))
             answer = self.client.getresponse()
             answer.read()
             if answer.status != self.status:
@@ -115,15 +130,20 @@ def main() -> None:
     parser.add_argument("--keep", metavar="FOLDER", help="of files for callgrind_annotate, one of each row")
     options = parser.parse_args()
     Nginx.module = os.path.abspath(options.module)
-    names = [name for name in ROWS if name in options.only.split(";") or name == "no rule"]
+    only = options.only.split(";")
+    names = [name for name in ROWS if name in only or name in BASES]
     rows = [Row(name, port) for name, port in zip(names, free_ports(len(names)))]
     server = start(rows)
     for row in rows:
-        row.ask(WARM)
-    base = rows[0].instructions(server.process.pid)
+        row.ask(FLOOD if row.floods else WARM)
+    bases = {}
     for row in rows:
-        found = base if row is rows[0] else row.instructions(server.process.pid) - base
-        print(f"{row.name:26}{found:{'8.0f' if row is rows[0] else '+8.0f'}}{row.bound:>8}", flush=True)
+        found = row.instructions(server.process.pid)
+        if row.name in BASES:
+            bases[row.name] = found
+            print(f"{row.name:26}{found:8.0f}", flush=True)
+        else:
+            print(f"{row.name:26}{found - bases[row.base]:+8.0f}{row.bound:>8}", flush=True)
         if options.keep: # of one batch
             control("-d", server.process.pid)
             os.makedirs(options.keep, exist_ok=True)
