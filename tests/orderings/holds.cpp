@@ -5,7 +5,7 @@
 //   engine/reserve/hold_shared.c:begin_step d9478eb1055f
 //   engine/reserve/hold_shared.c:end_step 76ae9c7d5f01
 //   engine/reserve/hold_shared.c:settle 762d467f0e1b
-//   engine/reserve/hold_shared.c:slots_of bef9e560d803
+//   engine/reserve/hold_shared.c:slots_of 57c6c42e2501
 //   engine/reserve/hold_shared.c:follow 21ab47fef4e8
 //   engine/reserve/hold_shared.c:finish_step 9fc18694981b
 //   engine/reserve/hold_shared.c:quiet_word 85d09be80121
