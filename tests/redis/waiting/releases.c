@@ -23,14 +23,14 @@ static void set_right(struct stage *stage, const char *right) {
     redis_server_ask(&stage->server, "ACL", "SETUSER", "default", right, NULL);
 }
 
-static void begin(struct stage *stage, uint32_t calls_max) {
+static void begin_with(struct stage *stage, uint32_t timeout_ms, uint32_t calls_max) {
     tw_options options;
     memset(stage, 0, sizeof *stage);
     redis_server_start(&stage->server, NULL);
     stage->proxy = proxy_start(&stage->server, test_seed());
     proxy_only(stage->proxy, "tw:");
     quick_options(&options, proxy_url(stage->proxy));
-    options.redis_timeout_ms = TIMEOUT_MS;
+    options.redis_timeout_ms = timeout_ms;
     options.calls_max = calls_max;
     options.log_write = on_log;
     options.log_ctx = &stage->lines;
@@ -41,26 +41,40 @@ static void begin(struct stage *stage, uint32_t calls_max) {
     strict_await_redis(stage->family, "other");
 }
 
+static void begin(struct stage *stage, uint32_t calls_max) {
+    begin_with(stage, TIMEOUT_MS, calls_max);
+}
+
 static void end(struct stage *stage, uint32_t timeout_ms) {
     assert_status(tw_close(stage->engine, timeout_ms), TW_OK);
     proxy_stop(stage->proxy);
     redis_server_destroy(&stage->server);
 }
 
-/* Repeats a call until Redis has answered it. */
-#define UNTIL_OK(call) \
-    for (int tries = 0; (call) != TW_OK; tries++) assert_true(tries < 50)
+static bool is_settled(void *ctx) {
+    return test_stat_of(ctx, ask_unsettled) == 0;
+}
 
-static void lock(struct stage *stage, uint32_t ttl_ms) {
-    UNTIL_OK(tw_lock(stage->family, tw_str("l"), ttl_ms, stage->lock, NULL));
+/* Repeats a call until Redis has answered it. On a busy machine a call may take longer than its time. Then Redis is
+ * left alone for a while, and the next calls end at once. What such a call has taken is taken back, before more is
+ * done. */
+#define UNTIL_OK(engine, call) \
+    do { \
+        for (int64_t end_ms = test_mono_ms() + TEST_PATIENCE_MS; (call) != TW_OK; test_sleep_ms(10)) \
+            assert_true(test_mono_ms() < end_ms); \
+        assert_true(test_wait(is_settled, engine, TEST_PATIENCE_MS)); \
+    } while (0)
+
+static void lock(struct stage *stage) {
+    UNTIL_OK(stage->engine, tw_lock(stage->family, tw_str("l"), HOUR_MS, stage->lock, NULL));
 }
 
 /* A slot that is not stated again does not end in this test. */
 static void hold(struct stage *stage, const char *key) {
     char name[64];
     snprintf(name, sizeof name, "tw:hold:s:%s", key);
-    UNTIL_OK(tw_hold(stage->family, tw_str(key), 10, NULL));
-    const char *member = redis_server_ask(&stage->server, "ZRANGE", name, "0", "0", NULL);
+    UNTIL_OK(stage->engine, tw_hold(stage->family, tw_str(key), 10, NULL));
+    const char *member = redis_server_ask(&stage->server, "ZRANGEBYSCORE", name, "0", "+inf", NULL);
     char copy[80];
     snprintf(copy, sizeof copy, "%s", member);
     redis_server_ask(&stage->server, "ZADD", name, "9000000000000", copy, NULL);
@@ -68,8 +82,8 @@ static void hold(struct stage *stage, const char *key) {
 }
 
 static void take_all(struct stage *stage) {
-    lock(stage, HOUR_MS);
-    UNTIL_OK(tw_reserve(stage->family, tw_str("r"), 3, 10, HOUR_MS, tw_str(""), stage->reserved, NULL));
+    lock(stage);
+    UNTIL_OK(stage->engine, tw_reserve(stage->family, tw_str("r"), 3, 10, HOUR_MS, tw_str(""), stage->reserved, NULL));
     hold(stage, "h");
     assert_i64_equal(redis_server_get(&stage->server, "s:r"), 3);
 }
@@ -78,10 +92,6 @@ static bool is_free(void *ctx) {
     struct redis_server *server = ctx;
     return *redis_server_ask(server, "GET", "tw:lock:s:l", NULL) == '\0' && redis_server_get(server, "s:r") == 0 &&
            atoi(redis_server_ask(server, "ZCOUNT", "tw:hold:s:h", "0", "+inf", NULL)) == 0;
-}
-
-static bool is_settled(void *ctx) {
-    return test_stat_of(ctx, ask_unsettled) == 0;
 }
 
 static void begin_fault(struct stage *stage, enum fault fault) {
@@ -118,6 +128,7 @@ TEST(a_release_goes_on_until_it_is_answered) {
         enum fault fault = (enum fault)(i / 2);
         begin(&stage, 0);
         take_all(&stage);
+        int64_t settled = test_stat_of(stage.engine, asks_settled); /* of calls that took longer than their time */
         begin_fault(&stage, fault);
         release_all(&stage, i % 2 != 0);
         test_sleep_ms(2 * TIMEOUT_MS); /* also those without a caller are over their time */
@@ -127,9 +138,13 @@ TEST(a_release_goes_on_until_it_is_answered) {
         assert_true(test_wait(is_settled, stage.engine, TEST_PATIENCE_MS));
         assert_i64_equal(test_stat_of(stage.engine, asks_forgotten), 0);
         assert_i64_equal(test_stat_of(stage.engine, ask_units_kept), 0);
-        if (i % 2 == 0) assert_i64_equal(test_stat_of(stage.engine, asks_settled), 3);
+        if (i % 2 == 0) assert_i64_equal(test_stat_of(stage.engine, asks_settled) - settled, 3);
         end(&stage, TEST_PATIENCE_MS);
     }
+}
+
+static bool is_unsettled(void *ctx) {
+    return test_stat_of(ctx, ask_unsettled) != 0;
 }
 
 static bool has_ended(void *ctx) {
@@ -140,14 +155,15 @@ static bool has_ended(void *ctx) {
 TEST(a_late_release_leaves_the_next_owner_alone) {
     struct stage stage;
     char next[80];
-    begin(&stage, 0);
-    lock(&stage, 1000);
+    begin_with(&stage, STRICT_LONG_MS, 0); /* every lock is answered */
+    assert_status(tw_lock(stage.family, tw_str("l"), 1000, stage.lock, NULL), TW_OK);
     set_right(&stage, "-hset"); /* what a release notes, and a lock does not */
-    assert_status(tw_lock_release(stage.family, tw_str("l"), stage.lock), TW_ERR_TIMEOUT);
+    assert_status(tw_lock_release_async(NULL, stage.family, tw_str("l"), stage.lock), TW_STARTED);
     assert_true(test_wait(has_ended, &stage.server, TEST_PATIENCE_MS));
-    lock(&stage, HOUR_MS);
+    assert_status(tw_lock(stage.family, tw_str("l"), HOUR_MS, stage.lock, NULL), TW_OK);
     snprintf(next, sizeof next, "%s", redis_server_ask(&stage.server, "GET", "tw:lock:s:l", NULL));
-    assert_true(*next != '\0' && !is_settled(stage.engine));
+    assert_true(*next != '\0');
+    assert_true(test_wait(is_unsettled, stage.engine, TEST_PATIENCE_MS));
     end_fault(&stage, REFUSED);
     assert_true(test_wait(is_settled, stage.engine, TEST_PATIENCE_MS));
     assert_string_equal(redis_server_ask(&stage.server, "GET", "tw:lock:s:l", NULL), next);
@@ -225,7 +241,7 @@ TEST(a_late_statement_brings_no_slot_back) {
     struct proxy_order keep = {.fault = PROXY_HOLD, .times = 1};
     begin(&stage, 0);
     proxy_only(stage.proxy, "tw:hold:");
-    UNTIL_OK(tw_hold(stage.family, tw_str("h"), 10, NULL));
+    UNTIL_OK(stage.engine, tw_hold(stage.family, tw_str("h"), 10, NULL));
     proxy_order(stage.proxy, &keep);
     proxy_manner(stage.proxy, PROXY_REFUSE);
     assert_true(test_wait(was_held, stage.proxy, TEST_PATIENCE_MS));
@@ -241,9 +257,9 @@ TEST(a_late_statement_brings_no_slot_back) {
 TEST(a_slot_that_was_asked_twice_is_released_with_a_mark) {
     struct stage stage;
     struct proxy_order drop = {.fault = PROXY_DROP_REPLY, .times = 1};
-    begin(&stage, 0);
+    begin_with(&stage, STRICT_LONG_MS, 0); /* every call is answered */
     proxy_only(stage.proxy, "tw:hold:");
-    UNTIL_OK(tw_hold(stage.family, tw_str("h"), 10, NULL));
+    assert_status(tw_hold(stage.family, tw_str("h"), 10, NULL), TW_OK);
     assert_status(tw_hold_release(stage.family, tw_str("h")), TW_OK);
     assert_string_equal(redis_server_ask(&stage.server, "EXISTS", "tw:hold:s:h", NULL), "0"); /* no mark */
     proxy_order(stage.proxy, &drop);
@@ -260,7 +276,7 @@ TEST(closing_says_what_it_leaves) {
     for (int i = 0; i < 2; i++) {
         struct stage stage;
         begin(&stage, 0);
-        lock(&stage, HOUR_MS);
+        lock(&stage);
         begin_fault(&stage, REFUSED);
         assert_status(tw_lock_release(stage.family, tw_str("l"), stage.lock), TW_ERR_TIMEOUT);
         if (i == 0) end_fault(&stage, REFUSED);
