@@ -2,12 +2,12 @@
  *
  * A request is one run of a script (engine/port/driver.h, struct twi_request). It has a lane (lanes.h) and goes over a
  * link (link.h), pipelined with all others. It has one deadline, the caller's, from start to answer. If it fails, the
- * answer states whether the request was certainly unsent or perhaps executed. It returns whatever Redis has charged for
- * the call, however long that takes. It takes back whatever Redis has charged for the call, however long that takes. If
- * a link ends, its calls go out again over the next one, in their order, under the same names and numbers. In a cluster
- * a directory shows which master has the slot of a request's keys (sync/wire/cluster_directory.h). MOVED and ASK are
- * followed at once. While the slot cannot be served (TRYAGAIN, CLUSTERDOWN, no known master) the call tries again until
- * its deadline. A cancel goes to the master that has its slot by then.
+ * answer states whether the request was certainly unsent or perhaps executed. It takes back whatever Redis has charged
+ * for the call, however long that takes. If a link ends, its calls go out again over the next one, in their order,
+ * under the same names and numbers. In a cluster a directory shows which master has the slot of a request's keys
+ * (sync/wire/cluster_directory.h). MOVED and ASK are followed at once. While the slot cannot be served (TRYAGAIN,
+ * CLUSTERDOWN, no known master) the call tries again until its deadline. A cancel goes to the master that has its slot
+ * by then.
  * Always true: no function here waits, and answered() runs without a lock. A request is answered once or forgotten
  * once. Redis receives a cancel for each numbered call whose answer no caller received and that may have been charged.
  * Cancels that are left at the end are counted (asks_forgotten). */

@@ -150,7 +150,8 @@ void twi_verdict_crowded(struct twi_dispatcher *dispatcher, struct twi_lane *lan
 void twi_verdict_expired(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
     twi_check(lane->state == TWI_LANE_SENT || lane->state == TWI_LANE_QUEUED);
     bool is_over = lane->caller.deadline_ms <= now_ms - dispatcher->late.all_ms;
-    bool is_crowd = is_over && lane->link != NULL && !twi_load_relaxed(&dispatcher->stopped) &&
+    bool may_be_crowd = is_over && lane->link != NULL && !twi_load_relaxed(&dispatcher->stopped);
+    bool is_crowd = may_be_crowd && !lane->detour.is_held && /* or its slot was served by nobody */
                     twi_link_serves(lane->link, &lane->caller, now_ms);
     bool is_counted = lane->state == TWI_LANE_QUEUED && (lane->tries.perhaps || is_crowd); /* dispatcher.c, or busy */
     TWI_ASK_COUNT(dispatcher, ask_timeouts, is_over && !is_counted);
