@@ -271,6 +271,54 @@ TEST(a_slot_that_was_asked_twice_is_released_with_a_mark) {
     end(&stage, TEST_PATIENCE_MS);
 }
 
+/* Goal: a cancel of a first caller that was told to be unknown is not repeated, because it names no caller: it would
+ * undo the one who is the first by then. Method: the process is cut off. Another one cancels, and its next call is the
+ * first. Then the way is free again. */
+TEST(a_cancel_of_the_first_is_not_repeated) {
+    struct stage stage;
+    bool is_first = false;
+    begin(&stage, 0);
+    tw_engine *other;
+    tw_options options;
+    quick_options(&options, stage.server.url);
+    options.redis_timeout_ms = STRICT_LONG_MS;
+    assert_status(test_open(&options, &other), TW_OK);
+    tw_family_options family = strict_options("s");
+    tw_family *there = strict_family(other, &family);
+    UNTIL_OK(stage.engine, tw_once(stage.family, tw_str("o"), &is_first));
+    begin_fault(&stage, LOST);
+    assert_status(tw_once_cancel(stage.family, tw_str("o")), TW_ERR_TIMEOUT);
+    assert_status(tw_once_cancel(there, tw_str("o")), TW_OK);
+    assert_status(tw_once(there, tw_str("o"), &is_first), TW_OK);
+    assert_true(is_first);
+    end_fault(&stage, LOST);
+    strict_await_redis(stage.family, "other");
+    assert_true(test_wait(is_settled, stage.engine, TEST_PATIENCE_MS));
+    assert_status(tw_once(there, tw_str("o"), &is_first), TW_OK);
+    assert_false(is_first);
+    assert_status(tw_close(other, TEST_PATIENCE_MS), TW_OK);
+    end(&stage, TEST_PATIENCE_MS);
+}
+
+static bool has_no_units(void *ctx) {
+    return redis_server_get(ctx, "s:r") == 0;
+}
+
+/* Goal: nor is a confirmation. Its caller may have given up and cancelled, and a sale before that cancel would be
+ * nobody's. */
+TEST(a_confirmation_is_not_repeated) {
+    struct stage stage;
+    begin(&stage, 0);
+    take_all(&stage);
+    begin_fault(&stage, LOST);
+    assert_status(tw_reserve_confirm(stage.engine, stage.reserved), TW_ERR_TIMEOUT);
+    assert_status(tw_reserve_cancel_async(NULL, stage.engine, stage.reserved), TW_STARTED);
+    end_fault(&stage, LOST);
+    assert_true(test_wait(has_no_units, &stage.server, TEST_PATIENCE_MS));
+    assert_true(test_wait(is_settled, stage.engine, TEST_PATIENCE_MS));
+    end(&stage, TEST_PATIENCE_MS);
+}
+
 /* Goal: tw_close() waits for it within its time, and says how many calls it leaves. */
 TEST(closing_says_what_it_leaves) {
     for (int i = 0; i < 2; i++) {
