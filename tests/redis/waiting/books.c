@@ -5,8 +5,10 @@
  * charged. Requests and replies are lost, cut and delayed; Redis stops, drops its clients, lacks memory, and takes
  * rights away; a replica takes over; processes are killed. Of a process that has ended by itself the book is exact; of
  * one that was killed it is from what was answered to what was begun. A replica that takes over may lack what Redis has
- * acknowledged last, and then nobody can say what the books must be. So here it takes over when it has everything.
+ * acknowledged last, and then nobody can say what the books must be. So here it takes over when it has everything, also
+ * by a failover of Sentinel.
  * Scale: TW_SECONDS for each seed. `./dev soak SECONDS books` runs it for longer. */
+#include "tests/redis/connection/sentinel_stage.h"
 #include "tests/redis/waiting/async_support.h"
 #include "tests/support/children.h"
 
@@ -16,6 +18,8 @@
 enum account { FIXED, SLIDING, PACED, STOCK, ONCE, LOCK, SLOTS_IN_USE, SOFT, ACCOUNTS };
 static const char *const account_names[ACCOUNTS] = {"fixed", "sliding", "paced",  "stock",
                                                     "once",  "lock",    "in use", "soft"};
+
+enum world { NETWORK, KILLS, REPLICA, SENTINEL_SET };
 
 #define PROCESSES 3
 #define LIVES 32
@@ -38,7 +42,8 @@ struct page {
     _Atomic int64_t calls, cancels, kept, take_overs;
 };
 static struct page *page;
-static struct proxy *proxy;
+static struct proxy *proxy;  /* NULL behind sentinels, which name the servers themselves */
+static const char *redis_at; /* the URL of all processes */
 
 /* ---- one process ------------------------------------------------------------------------------------------------- */
 
@@ -246,7 +251,7 @@ static void work(uint64_t seed) {
     struct test_prng prng;
     tw_options options;
     test_prng_seed(&prng, seed);
-    quick_options(&options, proxy_url(proxy));
+    quick_options(&options, redis_at);
     options.threads = TW_HOST_DRIVEN;
     options.redis_timeout_ms = 100;
     options.retry_max_ms = 100; /* or most calls would find the breaker open */
@@ -310,18 +315,40 @@ static bool has_everything(void *ctx) {
     return written >= 0 && offset_of(replica, "slave_repl_offset:") == written;
 }
 
+static struct sentinel_stage stage;
+
+/* A sentinel asks for a failover until all of them name the other server. It may refuse, or give up. */
+static bool has_failed_over(void *ctx) {
+    (void)ctx;
+    char expected[64];
+    struct redis_server *sentinel = &stage.sentinels[0];
+    if (stage_has_failed_over(&stage)) return true;
+    (void)snprintf(expected, sizeof expected, "127.0.0.1\n%d", stage.data[stage.master].port);
+    const char *named = redis_server_ask(sentinel, "SENTINEL", "get-master-addr-by-name", MASTER_NAME, NULL);
+    if (strcmp(named, expected) == 0) (void)redis_server_ask(sentinel, "SENTINEL", "FAILOVER", MASTER_NAME, NULL);
+    test_sleep_ms(100);
+    return false;
+}
+
+static void fail_over(void) {
+    assert_true(test_wait(has_failed_over, NULL, TEST_PATIENCE_MS));
+    stage.master = 1 - stage.master;
+}
+
 /* First the master takes no more writes. When the replica has all of them, it leads, and the other follows it. */
 static void take_over(void) {
     struct redis_server *before = master;
     assert_true(test_wait(follows, replica, TEST_PATIENCE_MS));
     redis_server_ask(master, "CONFIG", "SET", "min-replicas-to-write", "9", NULL);
     assert_true(test_wait(has_everything, NULL, TEST_PATIENCE_MS));
-    redis_server_ask(replica, "REPLICAOF", "NO", "ONE", NULL);
-    lead_to(before, replica);
+    if (proxy == NULL)
+        fail_over();
+    else
+        redis_server_ask(replica, "REPLICAOF", "NO", "ONE", NULL);
+    lead_to(before, replica); /* sentinels wait before they do that */
     master = replica;
     replica = before;
-    proxy_lead_to(proxy, master);
-    proxy_cut_all(proxy);
+    if (proxy != NULL) proxy_lead_to(proxy, master), proxy_cut_all(proxy);
     redis_server_ask(replica, "CONFIG", "SET", "min-replicas-to-write", "0", NULL);
     add_to(&page->take_overs, 1);
 }
@@ -336,13 +363,14 @@ static void make_a_fault(struct test_prng *prng) {
     case 1: without_right(rights[test_prng_below(prng, sizeof rights / sizeof *rights)], ms); return;
     case 2: ask_admin(memory, 3, "1"), test_sleep_ms(ms), ask_admin(memory, 3, "0"); return;
     case 3: ask_admin(killing, 3, "normal"); return;
-    case 4: proxy_cut_all(proxy); return;
+    case 4: proxy != NULL ? proxy_cut_all(proxy) : ask_admin(killing, 3, "normal"); return;
     case 5: test_sleep_ms(ms); return;
     case 6: take_over(); return;
     }
 }
 
 static void set_network(uint32_t of_10000) {
+    if (proxy == NULL) return;
     static const enum proxy_fault faults[] = {PROXY_DROP_REQUEST, PROXY_DROP_REPLY,  PROXY_LOSE_REQUEST,
                                               PROXY_LOSE_REPLY,   PROXY_CUT_REQUEST, PROXY_CUT_REPLY,
                                               PROXY_HOLD,         PROXY_RESET};
@@ -440,10 +468,24 @@ static pid_t begin_life(int index, uint64_t seed) {
     _exit(16);
 }
 
-static void begin_servers(bool takes_over) {
+/* No sentinel finds the master down by itself, because then the replica need not have everything. One that has not heard
+ * of a failover demotes the new master after four publish-periods: long ones. News are published at once. */
+static void begin_sentinels(void) {
+    stage_begin(&stage);
+    master = &stage.data[0];
+    replica = &stage.data[1];
+    redis_at = stage.url;
+    for (int i = 0; i < SENTINELS; i++) {
+        struct redis_server *sentinel = &stage.sentinels[i];
+        redis_server_ask(sentinel, "SENTINEL", "SET", MASTER_NAME, "down-after-milliseconds", "3600000", NULL);
+        redis_server_ask(sentinel, "SENTINEL", "DEBUG", "info-period", "500", "publish-period", "5000", NULL);
+    }
+}
+
+static void begin_servers(enum world world) {
     master = &server;
-    replica = takes_over ? &other : NULL;
-    if (!takes_over) {
+    replica = world == REPLICA ? &other : NULL;
+    if (world != REPLICA) {
         redis_server_start(master, NULL);
         return;
     }
@@ -455,24 +497,45 @@ static void begin_servers(bool takes_over) {
     assert_true(test_wait(follows, replica, TEST_PATIENCE_MS));
 }
 
-static void run_books(uint64_t seed, int64_t seconds, bool kills, bool takes_over) {
+static void begin_world(enum world world, uint64_t seed) {
+    proxy = NULL;
+    if (world == SENTINEL_SET) {
+        begin_sentinels();
+        return;
+    }
+    begin_servers(world);
+    proxy = proxy_start(master, seed);
+    proxy_only(proxy, "tw:");
+    redis_at = proxy_url(proxy);
+}
+
+static void end_world(enum world world) {
+    if (world == SENTINEL_SET) {
+        stage_end(&stage);
+        return;
+    }
+    proxy_stop(proxy);
+    redis_server_destroy(&server);
+    if (world == REPLICA) redis_server_destroy(&other);
+}
+
+static void run_books(uint64_t seed, int64_t seconds, enum world world) {
     struct test_prng prng;
     pid_t pids[PROCESSES];
     int lives = 0;
     test_prng_seed(&prng, seed);
-    begin_servers(takes_over);
-    proxy = proxy_start(master, seed);
-    proxy_only(proxy, "tw:");
+    begin_world(world, seed);
     page = children_pages(sizeof *page);
     for (int i = 0; i < PROCESSES; i++) pids[i] = begin_life(lives++, seed);
     set_network((uint32_t)test_prng_between(&prng, 0, 60));
     for (int64_t end_ms = test_mono_ms() + 1000 * seconds; test_mono_ms() < end_ms;) {
         make_a_fault(&prng);
-        if (!kills || lives == LIVES || !test_prng_chance(&prng, 1, 8)) continue;
+        if (world != KILLS || lives == LIVES || !test_prng_chance(&prng, 1, 8)) continue;
         int i = (int)test_prng_below(&prng, PROCESSES);
         child_kill(pids[i]);
         pids[i] = begin_life(lives++, seed);
     }
+    if (world == SENTINEL_SET && page->take_overs == 0) take_over();
     set_network(0);
     atomic_store(&page->stops, true);
     for (int i = 0; i < PROCESSES; i++) child_expect_end(pids[i]);
@@ -481,36 +544,39 @@ static void run_books(uint64_t seed, int64_t seconds, bool kills, bool takes_ove
     assert_true(page->calls > 100 && page->cancels > 0);
     assert_i64_equal(page->kept, 0);
     compare(seed);
-    proxy_stop(proxy);
-    redis_server_destroy(&server);
-    if (takes_over) redis_server_destroy(&other);
+    end_world(world);
 }
 
-static void run_all(const char *name, bool kills, bool takes_over) {
+static void run_all(const char *name, enum world world) {
     uint64_t seeds[32];
     const char *text = getenv("TW_SECONDS");
     int64_t seconds = text != NULL && *text != '\0' ? atoll(text) : 2;
     size_t count = test_seeds(name, 1, seeds, 32);
     for (size_t i = 0; i < count; i++) {
         test_seed_begins(name, seeds[i]);
-        run_books(seeds[i], seconds, kills, takes_over);
+        run_books(seeds[i], seconds, world);
         test_seed_ends();
     }
 }
 
 /* Goal: whatever happens on the way and in Redis, it has what the callers were told in the end. */
 TEST(redis_has_what_the_callers_were_told) {
-    run_all("books", false, false);
+    run_all("books", NETWORK);
 }
 
 /* Goal: the same while processes are killed: what they were told is there, and nothing that they did not begin. */
 TEST(killed_processes_leave_no_more_than_they_began) {
-    run_all("books_killed", true, false);
+    run_all("books_killed", KILLS);
 }
 
 /* Goal: the same while a replica that has everything takes over again and again. */
 TEST(a_replica_that_takes_over_has_the_books) {
-    run_all("books_replica", false, true);
+    run_all("books_replica", REPLICA);
+}
+
+/* Goal: the same while sentinels fail over to a replica that has everything. */
+TEST(a_failover_of_sentinels_has_the_books) {
+    run_all("books_sentinel", SENTINEL_SET);
 }
 
 int main(void) {
