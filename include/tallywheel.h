@@ -1258,8 +1258,9 @@ struct tw_verdict {
  *                       reported to this process. Between two totals from Redis a process admits
  *                       at most the remaining units / live engines (at least one call). While a
  *                       key's total is unknown, and for 1.5 sync intervals after its first total,
- *                       a process admits at most limit / live engines of this key. A key that is
- *                       near its limit or unknown is synced at once. If the share of a process is
+ *                       a process admits at most limit / live engines of this key, or a little
+ *                       more if the others hardly use it. A key that is near its limit or unknown
+ *                       is synced at once. If the share of a process is
  *                       spent, its call is denied with TW_CAUSE_SHARE. Then retry_after_ms is
  *                       some milliseconds.
  *                       error_bound is calculated from what the other engines may spend and from
@@ -2073,7 +2074,8 @@ static inline tw_status tw_audit(tw_engine *engine, const tw_audit_options *opti
  *                Exceptions are fetches, and tw_acquire_wait_async() of strict limits.
  * Outages        Same as the call without _async: on_outage decides, or TW_ERR_REDIS.
  * Closing        tw_stop() ends every call that is under way. The result is TW_ERR_CLOSED if it was
- *                never sent, and TW_ERR_TIMEOUT if it was sent and has no reply, or is a release.
+ *                never sent, and TW_ERR_TIMEOUT if it was sent and has no reply, or is a release
+ *                (of a slot: TW_OK).
  *                Each `done` is called, by tw_close() at the latest and in its thread. With
  *                queues, call tw_stop(), tw_queue_run() until it returns 0, tw_queue_close(),
  *                tw_close(). A family that is closed is freed when the last of its requests has

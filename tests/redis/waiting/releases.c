@@ -336,6 +336,34 @@ TEST(closing_says_what_it_leaves) {
     }
 }
 
+static void is_done(tw_request *request) {
+    request->ctx = request;
+}
+
+/* Goal: tw_stop() ends releases under way. Their callers are told that Redis has not answered; of a slot that is no
+ * error. */
+TEST(stopping_ends_releases) {
+    struct stage stage;
+    tw_request requests[3];
+    begin(&stage, 0);
+    take_all(&stage);
+    begin_fault(&stage, LOST);
+    for (int i = 0; i < 3; i++) {
+        tw_request_init(&requests[i]);
+        requests[i].done = is_done;
+        requests[i].timeout_ms = TEST_PATIENCE_MS;
+    }
+    assert_status(tw_lock_release_async(&requests[0], stage.family, tw_str("l"), stage.lock), TW_STARTED);
+    assert_status(tw_reserve_cancel_async(&requests[1], stage.engine, stage.reserved), TW_STARTED);
+    assert_status(tw_hold_release_async(&requests[2], stage.family, tw_str("h")), TW_STARTED);
+    assert_status(tw_stop(stage.engine), TW_OK);
+    end(&stage, 100);
+    for (int i = 0; i < 3; i++) {
+        assert_true(requests[i].ctx == &requests[i]);
+        assert_status(requests[i].status, i == 2 ? TW_OK : TW_ERR_TIMEOUT);
+    }
+}
+
 int main(void) {
     redis_server_require();
     return test_run_side_by_side();
