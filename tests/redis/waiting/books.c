@@ -468,8 +468,8 @@ static pid_t begin_life(int index, uint64_t seed) {
     _exit(16);
 }
 
-/* No sentinel finds the master down by itself, because then the replica need not have everything. One that has not heard
- * of a failover demotes the new master after four publish-periods: long ones. News are published at once. */
+/* No sentinel finds the master down by itself, because then the replica need not have everything. One that has not
+ * heard of a failover demotes the new master after four publish-periods: long ones. News are published at once. */
 static void begin_sentinels(void) {
     stage_begin(&stage);
     master = &stage.data[0];

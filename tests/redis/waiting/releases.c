@@ -1,5 +1,5 @@
 /* releases.c -- what gives back (tw_lock_release(), tw_hold_release(), tw_reserve_cancel()) is repeated until Redis
- * answers, also after its caller was told that the outcome is unknown.
+ * answers, also after its caller was told that the outcome is unknown. What is not repeated, and why.
  * Method: Redis refuses, or cannot be reached, while a lock, a slot and a reservation that would last for an hour are
  * released. Redis is read apart from the engine.
  * Always true: nothing here ends by its own time, unless the test says so. */
