@@ -19,6 +19,7 @@ enum { TW_DAY = 86400000 };
 enum { TW_NONE = -1 };
 /* TW_NOW = -9223372036854775808 */
 enum { TW_TOKEN_SIZE = 64 };
+enum { TW_HOLD_NOTE_BYTES = 512 };
 enum { TW_SUB_WINDOWS_MAX = 64 };
 enum { TW_CLAIMS_MAX = 64 };
 enum { TW_STATS_ROOM = 160 };
@@ -132,6 +133,7 @@ tw_status tw_reserve_confirm(tw_engine *engine, const char *token);
 tw_status tw_reserve_cancel(tw_engine *engine, const char *token);
 tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict);
 tw_status tw_hold_release(tw_family *family, tw_key key);
+tw_status tw_hold_notes(tw_engine *engine, void *memory, size_t bytes);
 typedef struct tw_limits tw_limits;
 typedef struct tw_limited tw_limited;
 tw_status tw_limits_open(tw_engine *engine, const char *path, char *error_text, size_t error_size, tw_limits **limits);

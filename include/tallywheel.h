@@ -134,6 +134,7 @@ typedef struct tw_key {
 #define TW_NONE INT64_C(-1)    /* history_ms: keep no history */
 #define TW_NOW INT64_MIN       /* tw_each(): the window that is open now */
 #define TW_TOKEN_SIZE 64       /* size of a buffer for a token, with its NUL */
+#define TW_HOLD_NOTE_BYTES 512 /* of the memory of tw_hold_notes(), for a slot */
 
 static inline tw_key tw_bytes(const void *data, size_t size) {
     tw_key key;
@@ -1580,7 +1581,8 @@ TW_API tw_status tw_reserve_cancel(tw_engine *engine, const char *token);
  *  free within a second while some process leads. tw_get() does not show these slots, but
  *  verdict->used does. With Redis a shared engine has no slots.
  *  With Redis it is A WAITING CALL, and one script decides for all processes. A process repeats
- *  every few seconds which slots it uses. After kill -9 its slots are free within 15 s. A process
+ *  every few seconds which slots it uses. After kill -9 its slots are free within 15 s, with
+ *  tw_hold_notes() at once. A process
  *  that was stopped for longer reports its slots again. Until then other processes may have taken
  *  them. tw_get() does not show these slots; verdict->used does. While Redis is unreachable,
  *  on_outage decides. TW_OUTAGE_LOCAL decides by the slots of this process.
@@ -1608,6 +1610,35 @@ TW_API tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdic
  *    TW_ERR_MODE   wrong family; a shared engine with Redis; with Redis see A WAITING CALL
  *    general errors */
 TW_API tw_status tw_hold_release(tw_family *family, tw_key key);
+
+/** With Redis, makes slots of killed processes free at once. The engine notes its slots in memory
+ *  that outlives its process, and releases the slots that it finds noted there. It is for processes
+ *  that fork from one parent and have an engine each.
+ *  The first memory that an engine is given is the one in which it notes its own slots. Later ones
+ *  are only cleared.
+ *      parent: maps shared memory (MAP_SHARED) for each child, all bytes 0
+ *      child:  tw_hold_notes(engine, mine, bytes), after tw_open()
+ *      later, with the memory of a child that has ended: the same call, until it returns TW_OK.
+ *             `bytes` is what that child had
+ *  The caller promises that no other process that lives notes slots in `memory`. A robust mutex
+ *  beside it, which its process keeps locked, shows that: who gets EOWNERDEAD has the memory. A
+ *  process id does not, because it serves other processes later. `memory` stays mapped until
+ *  tw_close().
+ *  A slot is noted before Redis is asked for it. So at whatever moment a process is killed, its
+ *  slot is noted, or Redis was not asked. A slot that is not noted is free within 15 s: there was
+ *  no room, or its name in Redis has more than TW_HOLD_NOTE_BYTES - 72 bytes.
+ *  bytes: TW_HOLD_NOTE_BYTES for each slot that this process uses at a time.
+ *  Never waits. Any thread. Takes no memory of its own.
+ *  Returns:
+ *    TW_OK        nothing is noted there that an earlier process has left
+ *    TW_PENDING   slots that it has left are being released. Call again, after a turn
+ *    TW_ERR_OPTIONS
+ *                 memory is NULL or not at a multiple of 8; bytes is too small, or too large
+ *    TW_ERR_FULL  sixteen memories are not cleared yet. Call again
+ *    TW_ERR_MODE  a shared engine
+ *    TW_ERR_REDIS the engine has no Redis
+ *    general errors */
+TW_API tw_status tw_hold_notes(tw_engine *engine, void *memory, size_t bytes);
 
 /* ==== 13. Limits from a file =================================================================
  * Each line gives the limit in a window for the keys of a family that match a pattern:

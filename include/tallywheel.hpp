@@ -199,6 +199,9 @@ class engine {
     tw_status process_died() noexcept {
         return held ? tw_process_died(held) : TW_ERR_CLOSED;
     }
+    [[nodiscard]] tw_status hold_notes(void *memory, std::size_t bytes) noexcept {
+        return held ? tw_hold_notes(held, memory, bytes) : TW_ERR_CLOSED;
+    }
     tw_status turn() noexcept {
         return held ? tw_turn(held) : TW_ERR_CLOSED;
     }

@@ -48,7 +48,7 @@ PAGES = [
     ("tw_once", "the first caller in a window", "tw_once, tw_once_cancel"),
     ("tw_lock", "a lock over all processes, with a fencing token", "tw_lock, tw_lock_extend, tw_lock_release"),
     ("tw_reserve", "set units of a stock aside until they are paid", "tw_reserve, tw_reserve_confirm, tw_reserve_cancel"),
-    ("tw_hold", "at most so many in use at once", "tw_hold, tw_hold_release"),
+    ("tw_hold", "at most so many in use at once", "tw_hold, tw_hold_release, tw_hold_notes"),
     ("tw_limits_open", "limits in a file, changed while the program runs",
      "chapter 13, tw_limits, tw_limited, tw_limits_open, tw_limits_reload, tw_limits_acquire, tw_limits_find, "
      "tw_limits_family, tw_limited_acquire, tw_limits_close"),

@@ -71,7 +71,11 @@ static tw_status hold_without(tw_family *family, tw_key key, int64_t limit, enum
     uint32_t policy = twi_redis_call_policy(family, key, outcome);
     int64_t held = twi_hold_book_count(family, key);
     bool admitted = admits_without(family, policy, limit, held);
-    if (admitted && !twi_hold_book_enter(family, key, member, false, (struct twi_hold_said){0})) return refuse_full();
+    struct twi_hold_said said = {.note = admitted ? twi_hold_book_note(family, key, member) : NULL};
+    if (admitted && !twi_hold_book_enter(family, key, member, false, said)) {
+        twi_hold_book_unnote(family->engine, said.note, true);
+        return refuse_full();
+    }
     fill_verdict(family, verdict, limit, held + admitted, TW_BY_OUTAGE, admitted);
     bool is_known = limit < 1 || (held >= limit && policy != TW_OUTAGE_FAIL_CLOSED);
     if (!admitted && !is_known) twi_verdict_deny_unknown(verdict, family->engine, twi_redis_call_cause(outcome));
@@ -84,6 +88,7 @@ struct taking {
     struct twi_operation operation;
     tw_key key;
     int64_t limit;
+    struct twi_hold_note *note; /* NULL means none, or that the book has it */
     char member[TWI_HOLD_MEMBER_MAX];
 };
 static_assert(sizeof(struct taking) <= TWI_OPERATION_BYTES, "operation.h");
@@ -114,20 +119,26 @@ static bool is_begun(const struct giving *giving) {
 
 /* Without a reply the release is repeated. If it was never begun, the hold stays, so it can be released again. */
 static tw_status finish_give(struct twi_operation *operation, tw_request *call) {
-    const struct giving *giving = (const struct giving *)operation;
+    struct giving *giving = (struct giving *)operation;
     tw_engine *engine = operation->engine;
     (void)call;
     bool stays = !is_begun(giving) && !twi_load_acquire(&engine->life.stopped); /* or it ends with the engine */
     if (!stays || !twi_hold_book_enter(operation->family, giving->key, giving->member, false, giving->said))
         return TW_OK;
+    giving->said.note = NULL; /* the book has it */
     return twi_redis_call_refuse(engine, operation->result.outcome);
 }
 
 /* Its caller has gone. */
 static void undo_give(struct twi_operation *operation);
 
+static void drop_give(struct twi_operation *operation) {
+    twi_hold_book_unnote(operation->engine, ((struct giving *)operation)->said.note,
+                         operation->result.outcome == TWI_REQUEST_DONE);
+}
+
 static const struct twi_operation_kind give_kind = {
-    .send = ask_give, .finish = finish_give, .undo = undo_give, .settles = true};
+    .send = ask_give, .finish = finish_give, .undo = undo_give, .drop = drop_give, .settles = true};
 
 /* If it returns NULL, *status is the reason. */
 static struct giving *make_give(tw_family *family, tw_request *call, tw_status *status) {
@@ -177,7 +188,10 @@ static void send_alone(struct giving *giving) {
 static void let_go(tw_family *family, tw_key key, const char *member, struct twi_hold_said said) {
     tw_status status;
     struct giving *giving = make_give(family, NULL, &status);
-    if (giving == NULL) return;
+    if (giving == NULL) {
+        twi_hold_book_unnote(family->engine, said.note, false);
+        return;
+    }
     memcpy(giving->member, member, sizeof giving->member);
     giving->said = said;
     if (twi_operation_keep(&giving->operation, key, &giving->key))
@@ -187,13 +201,17 @@ static void let_go(tw_family *family, tw_key key, const char *member, struct twi
 }
 
 static void undo_give(struct twi_operation *operation) {
-    const struct giving *giving = (const struct giving *)operation;
-    if (!is_begun(giving)) let_go(operation->family, giving->key, giving->member, giving->said);
+    struct giving *giving = (struct giving *)operation;
+    struct twi_hold_said said = giving->said;
+    if (is_begun(giving)) return;
+    giving->said.note = NULL; /* the next one has it */
+    let_go(operation->family, giving->key, giving->member, said);
 }
 
 static bool ask_take(struct twi_operation *operation) {
-    const struct taking *taking = (const struct taking *)operation;
+    struct taking *taking = (struct taking *)operation;
     struct twi_redis_call redis_call;
+    if (taking->note == NULL) taking->note = twi_hold_book_note(operation->family, taking->key, taking->member);
     request_about(operation->family, taking->key, "hold", taking->limit, taking->member, &redis_call);
     redis_call.request.numbered = true;
     return twi_redis_call_send(&redis_call, operation);
@@ -206,7 +224,10 @@ static bool read_take(struct twi_operation *operation, struct twi_answer *answer
     (void)answer;
     if (!twi_result_is(&operation->result, "MORE")) return false;
     if (twi_clock_mono_ms(&operation->engine->clock) >= operation->deadline_ms) return false;
-    twi_hold_book_name(operation->engine, ((struct taking *)operation)->member);
+    struct taking *taking = (struct taking *)operation;
+    twi_hold_book_unnote(operation->engine, taking->note, false);
+    taking->note = NULL;
+    twi_hold_book_name(operation->engine, taking->member);
     return ask_take(operation);
 }
 
@@ -215,7 +236,7 @@ static bool is_refused(tw_family *family, enum twi_request_outcome outcome) {
     return when_busy || outcome == TWI_REQUEST_REFUSED || twi_load_acquire(&family->engine->life.stopped);
 }
 
-static tw_status read_result(const struct taking *taking, tw_verdict *verdict) {
+static tw_status read_result(struct taking *taking, tw_verdict *verdict) {
     const struct twi_result *result = &taking->operation.result;
     tw_family *family = taking->operation.family;
     tw_engine *engine = family->engine;
@@ -228,7 +249,8 @@ static tw_status read_result(const struct taking *taking, tw_verdict *verdict) {
     bool admitted = twi_result_is(result, "OK");
     twi_redis_call_answered(family);
     if (!admitted && !twi_result_is(result, "DENIED")) return twi_redis_call_refuse(engine, result->outcome);
-    const struct twi_hold_said said = {.is_copied = result->is_copied};
+    const struct twi_hold_said said = {.is_copied = result->is_copied, .note = taking->note};
+    if (admitted) taking->note = NULL; /* the book has it, or the release */
     if (admitted && !twi_hold_book_enter(family, taking->key, taking->member, true, said)) {
         let_go(family, taking->key, taking->member, said);
         return refuse_full();
@@ -238,18 +260,29 @@ static tw_status read_result(const struct taking *taking, tw_verdict *verdict) {
 }
 
 static tw_status finish_take(struct twi_operation *operation, tw_request *call) {
-    tw_status status = read_result((const struct taking *)operation, &call->verdict);
+    tw_status status = read_result((struct taking *)operation, &call->verdict);
     return twi_limit_stats_answered(operation->family, 1, status, &call->verdict);
 }
 
+/* The book has no slot of this call. Redis may still have one, unless it denied it or had no request; then the note
+ * stays as long as that. */
+static void drop_take(struct twi_operation *operation) {
+    const struct twi_result *result = &operation->result;
+    bool is_unsent =
+        !operation->is_given_up && result->outcome != TWI_REQUEST_DONE && result->outcome != TWI_REQUEST_UNKNOWN;
+    twi_hold_book_unnote(operation->engine, ((struct taking *)operation)->note,
+                         is_unsent || twi_result_is(result, "DENIED"));
+}
+
 static const struct twi_operation_kind take_kind = {
-    .send = ask_take, .reply = read_take, .finish = finish_take, .may_be_unsent = true};
+    .send = ask_take, .reply = read_take, .finish = finish_take, .drop = drop_take, .may_be_unsent = true};
 
 static tw_status take(tw_request *call, tw_family *family, tw_key key, int64_t limit) {
     twi_check(call != NULL && family->kind.synced && limit >= 0);
     tw_status status = twi_redis_call_may(family->engine, call);
     struct taking *taking =
         status == TW_OK ? (struct taking *)twi_operation_make(family->engine, &take_kind, family, call, &status) : NULL;
+    if (taking != NULL) taking->note = NULL;
     if (taking != NULL && !twi_operation_keep(&taking->operation, key, &taking->key)) {
         status = twi_call_end_now(&taking->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
         taking = NULL;

@@ -103,13 +103,49 @@ static void free_entry(tw_engine *engine, struct entry *entry) {
     twi_arena_give(&engine->arena, twi_arena_line(&engine->arena, entry), entry->lines);
 }
 
+/* ---- notes ---- */
+
+struct twi_hold_time twi_hold_book_time(const tw_engine *engine) {
+    return (struct twi_hold_time){.now_ms = twi_clock_mono_ms(&engine->clock),
+                                  .life_ms = engine->here->remote.tuning.presence_life_ms};
+}
+
+static struct twi_hold_note *note(tw_family *family, tw_key key, const char *member) {
+    struct twi_hold_notes *notes = &family->engine->here->holds->notes;
+    char name[TWI_OWN_NAME_MAX];
+    if (notes->memories->at == NULL) return NULL;
+    size_t size = twi_hold_book_set(family, key, name);
+    return twi_hold_notes_add(notes, name, size, member, twi_hold_book_time(family->engine));
+}
+
+static void end_note(tw_engine *engine, struct twi_hold_note *ended, bool is_free) {
+    twi_hold_notes_end(&engine->here->holds->notes, ended, is_free, twi_clock_mono_ms(&engine->clock));
+}
+
+struct twi_hold_note *twi_hold_book_note(tw_family *family, tw_key key, const char *member) {
+    struct twi_hold_book *book = family->engine->here->holds;
+    twi_lock(&book->lock);
+    struct twi_hold_note *made = note(family, key, member);
+    twi_unlock(&book->lock);
+    return made;
+}
+
+void twi_hold_book_unnote(tw_engine *engine, struct twi_hold_note *ended, bool is_free) {
+    if (ended == NULL) return;
+    twi_lock(&engine->here->holds->lock);
+    end_note(engine, ended, is_free);
+    twi_unlock(&engine->here->holds->lock);
+}
+
 /* The engine may have another id since the entry was named. */
 static void renew_name(tw_engine *engine, struct entry *entry) {
     struct twi_hold_book *book = engine->here->holds;
     if (entry->lives == book->lives) return;
     (void)snprintf(entry->member, sizeof entry->member, "%s:%" PRIu64, engine->in_redis.id, ++book->number);
     entry->lives = book->lives;
+    end_note(engine, entry->said.note, true); /* the other copy of this process has it */
     entry->said = (struct twi_hold_said){0};
+    entry->said.note = note(entry->family, tw_bytes(entry->key, entry->key_size), entry->member);
 }
 
 static bool is_closed(const struct entry *entry) {
@@ -225,8 +261,10 @@ bool twi_hold_book_forget(tw_family *family) {
     twi_check(twi_load_relaxed(&family->requests.close_requested));
     tw_engine *engine = family->engine;
     twi_lock(&engine->here->holds->lock);
-    for (uint32_t left = FORGET_TURN; left != 0 && family->entry.holds != 0; left--)
+    for (uint32_t left = FORGET_TURN; left != 0 && family->entry.holds != 0; left--) {
+        end_note(engine, entry_at(&engine->arena, family->entry.holds)->said.note, false);
         free_entry(engine, entry_at(&engine->arena, family->entry.holds));
+    }
     bool is_done = family->entry.holds == 0;
     twi_unlock(&engine->here->holds->lock);
     return is_done;
@@ -240,6 +278,7 @@ static struct entry *oldest(tw_engine *engine) {
     for (uint32_t left = PASS_OVER_MAX; left != 0 && book->first != 0; left--) {
         struct entry *entry = entry_at(&engine->arena, book->first);
         if (!is_closed(entry)) return entry;
+        end_note(engine, entry->said.note, false);
         free_entry(engine, entry);
     }
     return NULL;

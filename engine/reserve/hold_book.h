@@ -17,9 +17,8 @@
 #include <stdint.h>
 
 #include "engine/reserve/chains.h"
+#include "engine/reserve/hold_notes.h"
 #include "tallywheel.h"
-
-#define TWI_HOLD_MEMBER_MAX 56u /* 32 digits, a colon, 20 digits, a NUL */
 
 struct twi_hold_book {
     pthread_mutex_t lock;
@@ -32,12 +31,14 @@ struct twi_hold_book {
     uint64_t sent, answered; /* number of statements that were sent, and that were acknowledged or lost */
     uint64_t unsure;         /* of this statement, or an earlier one, a copy may still come to Redis; 0 means none */
     int64_t unsure_ms;       /* monotonic time when that was noted last */
+    struct twi_hold_notes notes;
 };
 
-/* What may bring a hold back when it is released. */
+/* What may bring a hold back when it is released; and where it is noted (hold_notes.h). */
 struct twi_hold_said {
     uint64_t first, last; /* statements that contained it; 0 means none */
     bool is_copied;       /* its request was repeated, and a copy may still come */
+    struct twi_hold_note *note;
 };
 
 /* With an empty arena: when the engine is opened, and in a forked child. */
@@ -54,6 +55,11 @@ bool twi_hold_book_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEM
 bool twi_hold_book_is_answered(tw_engine *engine, const struct twi_hold_said *said);
 bool twi_hold_book_may_come(tw_engine *engine, const struct twi_hold_said *said);
 int64_t twi_hold_book_count(tw_family *family, tw_key key);
+/* Notes a slot before it is asked for (hold_notes.h). Returns NULL if it is noted nowhere. */
+struct twi_hold_note *twi_hold_book_note(tw_family *family, tw_key key, const char *member);
+/* The slot of the note is not in the book. `is_free`: nor is it in Redis, and it never will be. NULL does nothing. */
+void twi_hold_book_unnote(tw_engine *engine, struct twi_hold_note *note, bool is_free);
+struct twi_hold_time twi_hold_book_time(const tw_engine *engine);
 /* Writes the name of a key's set in Redis. `out` has room for TWI_OWN_NAME_MAX bytes. */
 size_t twi_hold_book_set(const tw_family *family, tw_key key, char *out);
 /* Called by the turn when the engine has another id. Its holds get names with that id, and are sent again. The earlier
