@@ -223,6 +223,8 @@ ngx_http_tallywheel_destroy(ngx_http_tallywheel_engine_t *e)
         (void) munmap(e->order, sizeof(ngx_http_tallywheel_order_t));
     }
 
+    ngx_http_tallywheel_unmap_heirs(e);
+
     e->pool->log = ngx_cycle->log;
     ngx_destroy_pool(e->pool);
 }

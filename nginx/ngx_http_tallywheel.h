@@ -15,6 +15,7 @@
 
 typedef struct ngx_http_tallywheel_engine_s  ngx_http_tallywheel_engine_t;
 typedef struct ngx_http_tallywheel_pause_s   ngx_http_tallywheel_pause_t;
+typedef struct ngx_http_tallywheel_heirs_s   ngx_http_tallywheel_heirs_t;
 
 /* Where a directive is. */
 typedef struct {
@@ -185,6 +186,7 @@ struct ngx_http_tallywheel_engine_s {
     ngx_str_t                      password; /* as it was when the configuration was read */
     ngx_array_t                    families; /* of ngx_http_tallywheel_family_t */
     ngx_http_tallywheel_order_t   *order;    /* the master never reads it */
+    ngx_http_tallywheel_heirs_t   *heirs;    /* NULL if no worker has slots in Redis that others can give back */
     tw_engine                     *engine;   /* NULL if each worker opens one */
     ngx_msec_t                     sure_at;  /* ngx_current_msec; until then requests may wait (pause.c) */
     ngx_uint_t                     alone;    /* each worker opens one */
@@ -267,6 +269,13 @@ tw_status ngx_http_tallywheel_open_engine(ngx_http_tallywheel_engine_t *e, uint3
     ngx_http_tallywheel_family_t **refused);
 void ngx_http_tallywheel_close_engine(ngx_http_tallywheel_engine_t *e, uint32_t timeout);
 ngx_int_t ngx_http_tallywheel_use(ngx_http_tallywheel_main_conf_t *mcf, ngx_http_tallywheel_engine_t *e);
+
+/* heirs.c */
+void ngx_http_tallywheel_map_heirs(ngx_cycle_t *cycle, ngx_http_tallywheel_engine_t *e, ngx_uint_t workers);
+void ngx_http_tallywheel_unmap_heirs(ngx_http_tallywheel_engine_t *e);
+/* In a worker, when its engine is open; and before each turn. */
+void ngx_http_tallywheel_begin_heirs(ngx_http_tallywheel_engine_t *e);
+void ngx_http_tallywheel_inherit(ngx_http_tallywheel_engine_t *e);
 
 /* keep.c */
 ngx_http_tallywheel_order_t *ngx_http_tallywheel_make_order(void);

@@ -31,6 +31,8 @@ ngx_http_tallywheel_turn(ngx_http_tallywheel_engine_t *e)
 {
     uint32_t  ms;
 
+    ngx_http_tallywheel_inherit(e);
+
     (void) tw_turn(e->engine);
 
     ngx_http_tallywheel_note_doubt(e);
@@ -116,6 +118,8 @@ ngx_http_tallywheel_start(ngx_http_tallywheel_engine_t *e, ngx_log_t *log)
         return NGX_OK;
     }
 
+    ngx_http_tallywheel_begin_heirs(e);
+
     c = ngx_get_connection(tw_fd(e->engine), log);
     if (c == NULL) {
         return NGX_ERROR;
@@ -165,6 +169,11 @@ ngx_http_tallywheel_init_module(ngx_cycle_t *cycle)
                           "%s", ccf->worker_processes, e[i]->server.url ? ", and Redis adds up their counts" : "",
                           e[i]->refused);
         }
+    }
+
+    for (i = 0; mcf && i < mcf->engines.nelts && !ngx_test_config; i++) {
+        e = mcf->engines.elts;
+        ngx_http_tallywheel_map_heirs(cycle, e[i], ngx_max(ccf->worker_processes, 1));
     }
 
     if (mcf && mcf->is_queued && !ngx_test_config) {
