@@ -32,6 +32,7 @@ struct ngx_http_tallywheel_heirs_s {
     size_t                       bytes;     /* of the notes of a row */
     ngx_uint_t                   rows;
     ngx_uint_t                   own;       /* a number of a row, or `rows` */
+    ngx_uint_t                   notes;     /* the engine has its row: it notes slots in the first one that it gets */
     ngx_msec_t                   looked;    /* ngx_current_msec */
     ngx_http_tallywheel_row_e    row[];     /* of this process */
 };
@@ -148,6 +149,10 @@ ngx_http_tallywheel_clear_row(ngx_http_tallywheel_engine_t *e, ngx_uint_t i)
     notes = (u_char *) (heirs->locks + heirs->rows) + i * heirs->bytes;
     status = tw_hold_notes(e->engine, notes, heirs->bytes);
 
+    if (status >= 0) {
+        heirs->notes = 1;
+    }
+
     if (status != TW_OK) {
         heirs->row[i] = NGX_HTTP_TALLYWHEEL_ROW_LEFT;
         return;
@@ -192,6 +197,14 @@ ngx_http_tallywheel_inherit(ngx_http_tallywheel_engine_t *e)
 
     if (heirs == NULL || heirs->own == heirs->rows) {
         return;
+    }
+
+    if (!heirs->notes) {
+        ngx_http_tallywheel_clear_row(e, heirs->own);
+
+        if (!heirs->notes) {
+            return;
+        }
     }
 
     looks = (ngx_current_msec - heirs->looked >= NGX_HTTP_TALLYWHEEL_HEIRS_EVERY);
