@@ -1582,9 +1582,9 @@ TW_API tw_status tw_reserve_cancel(tw_engine *engine, const char *token);
  *  verdict->used does. With Redis a shared engine has no slots.
  *  With Redis it is A WAITING CALL, and one script decides for all processes. A process repeats
  *  every few seconds which slots it uses. After kill -9 its slots are free within 15 s, with
- *  tw_hold_notes() at once. A process
- *  that was stopped for longer reports its slots again. Until then other processes may have taken
- *  them. tw_get() does not show these slots; verdict->used does. While Redis is unreachable,
+ *  tw_hold_notes() at once. A process that was stopped for longer reports its slots again. Until
+ *  then other processes may have taken them. tw_get() does not show these slots; verdict->used
+ *  does. While Redis is unreachable,
  *  on_outage decides. TW_OUTAGE_LOCAL decides by the slots of this process.
  *  Returns:
  *    TW_OK
