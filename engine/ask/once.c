@@ -185,11 +185,22 @@ tw_status tw_once_cancel_async(tw_request *request, tw_family *family, tw_key ke
     return twi_call_answer(request, status == TW_OK ? cancel_here(family, key) : status);
 }
 
-tw_status tw_once(tw_family *family, tw_key key, bool *first) {
+/* A function of its own, because tw_once() without Redis needs no request. */
+TWI_COLD static tw_status ask_and_wait(tw_family *family, tw_key key, bool *first) {
     tw_request call;
     twi_call_by_thread(&call, 0);
-    tw_status status = tw_once_async(&call, family, key);
-    if (status == TW_OK && first != NULL) *first = call.first;
+    tw_status status = start(&call, family, &once_kind, key);
+    *first = status == TW_OK && call.first;
+    return status;
+}
+
+tw_status tw_once(tw_family *family, tw_key key, bool *first) {
+    bool is_first = false;
+    TWI_NEED(family);
+    tw_status status = check(family);
+    if (status != TW_OK) return status;
+    status = is_by_redis(family) ? ask_and_wait(family, key, &is_first) : once_here(family, key, &is_first);
+    if (status == TW_OK && first != NULL) *first = is_first;
     return status;
 }
 
