@@ -1261,9 +1261,8 @@ struct tw_verdict {
  *                       key's total is unknown, and for 1.5 sync intervals after its first total,
  *                       a process admits at most limit / live engines of this key, or a little
  *                       more if the others hardly use it. A key that is near its limit or unknown
- *                       is synced at once. If the share of a process is
- *                       spent, its call is denied with TW_CAUSE_SHARE. Then retry_after_ms is
- *                       some milliseconds.
+ *                       is synced at once. If the share of a process is spent, its call is denied
+ *                       with TW_CAUSE_SHARE. Then retry_after_ms is some milliseconds.
  *                       error_bound is calculated from what the other engines may spend and from
  *                       the rate at which they have counted. It is TW_UNBOUNDED while Redis is
  *                       unreachable, except with TW_OUTAGE_SHARE.
@@ -1583,9 +1582,9 @@ TW_API tw_status tw_reserve_cancel(tw_engine *engine, const char *token);
  *  With Redis it is A WAITING CALL, and one script decides for all processes. A process repeats
  *  every few seconds which slots it uses. After kill -9 its slots are free within 15 s, with
  *  tw_hold_notes() at once. A process that was stopped for longer reports its slots again. Until
- *  then other processes may have taken them. tw_get() does not show these slots; verdict->used
- *  does. While Redis is unreachable,
- *  on_outage decides. TW_OUTAGE_LOCAL decides by the slots of this process.
+ *  then other processes may have taken them. tw_get() does not show these slots, but verdict->used
+ *  does. While Redis is unreachable, on_outage decides. TW_OUTAGE_LOCAL decides by the slots of
+ *  this process.
  *  Returns:
  *    TW_OK
  *    TW_DENIED
@@ -1612,26 +1611,24 @@ TW_API tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdic
 TW_API tw_status tw_hold_release(tw_family *family, tw_key key);
 
 /** With Redis, makes slots of killed processes free at once. The engine notes its slots in memory
- *  that outlives its process, and releases the slots that it finds noted there. It is for processes
- *  that fork from one parent and have an engine each.
- *  The first memory that an engine is given is the one in which it notes its own slots. Later ones
- *  are only cleared.
+ *  that outlives its process, and releases the slots that an earlier process noted there. It is for
+ *  processes that fork from one parent. Each of them has an engine.
+ *  The engine notes its slots in the first memory that it is given. It only clears later ones.
  *      parent: maps shared memory (MAP_SHARED) for each child, all bytes 0
  *      child:  tw_hold_notes(engine, mine, bytes), after tw_open()
  *      later, with the memory of a child that has ended: the same call, until it returns TW_OK.
- *             `bytes` is what that child had
- *  The caller promises that no other process that lives notes slots in `memory`. A robust mutex
- *  beside it, which its process keeps locked, shows that: who gets EOWNERDEAD has the memory. A
- *  process id does not, because it serves other processes later. `memory` stays mapped until
- *  tw_close().
- *  A slot is noted before Redis is asked for it. So at whatever moment a process is killed, its
- *  slot is noted, or Redis was not asked. A slot that is not noted is free within 15 s: there was
- *  no room, or its name in Redis has more than TW_HOLD_NOTE_BYTES - 72 bytes.
- *  bytes: TW_HOLD_NOTE_BYTES for each slot that this process uses at a time.
- *  Never waits. Any thread. Takes no memory of its own.
+ *             `bytes` is the size that this child used
+ *  The caller promises that no other living process notes slots in `memory`. A robust mutex that
+ *  the process keeps locked is a proof: a caller that gets EOWNERDEAD may use the memory. A process
+ *  id is none, because another process may have it later. Keep `memory` mapped until tw_close().
+ *  A slot is noted before Redis is asked for it. So after a kill at any moment the slot is noted, or
+ *  Redis was not asked. A slot is not noted if there is no room, or if its name in Redis has more
+ *  than TW_HOLD_NOTE_BYTES - 72 bytes. Then it is free within 15 s.
+ *  bytes: TW_HOLD_NOTE_BYTES for each slot that this process uses at the same time.
+ *  Never waits. Any thread. Allocates no memory.
  *  Returns:
- *    TW_OK        nothing is noted there that an earlier process has left
- *    TW_PENDING   slots that it has left are being released. Call again, after a turn
+ *    TW_OK        no slot of an earlier process is noted there
+ *    TW_PENDING   slots of an earlier process are being released. Call again after a turn
  *    TW_ERR_OPTIONS
  *                 memory is NULL or not at a multiple of 8; bytes is too small, or too large
  *    TW_ERR_FULL  sixteen memories are not cleared yet. Call again
