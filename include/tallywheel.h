@@ -1621,9 +1621,9 @@ TW_API tw_status tw_hold_release(tw_family *family, tw_key key);
  *  The caller promises that no other living process notes slots in `memory`. A robust mutex that
  *  the process keeps locked is a proof: a caller that gets EOWNERDEAD may use the memory. A process
  *  id is none, because another process may have it later. Keep `memory` mapped until tw_close().
- *  A slot is noted before Redis is asked for it. So after a kill at any moment the slot is noted, or
- *  Redis was not asked. A slot is not noted if there is no room, or if its name in Redis has more
- *  than TW_HOLD_NOTE_BYTES - 72 bytes. Then it is free within 15 s.
+ *  A slot is noted before Redis is asked for it. So after a kill at any moment the slot is noted,
+ *  or Redis was not asked. A slot is not noted if there is no room, or if its name in Redis has
+ *  more than TW_HOLD_NOTE_BYTES - 72 bytes. Then it is free within 15 s.
  *  bytes: TW_HOLD_NOTE_BYTES for each slot that this process uses at the same time.
  *  Never waits. Any thread. Allocates no memory.
  *  Returns:

@@ -17,7 +17,7 @@ static_assert(sizeof(struct ending) <= TWI_OPERATION_BYTES, "operation.h");
 static bool ask_end(struct twi_operation *operation) {
     const struct ending *ending = (const struct ending *)operation;
     struct twi_redis_call redis_call;
-    twi_redis_call_begin(&redis_call, operation->engine, TWI_SCRIPT_HOLD, 0);
+    twi_redis_call_begin(&redis_call, TWI_SCRIPT_HOLD);
     redis_call.keys[redis_call.request.key_count++] = tw_bytes(ending->text->name, ending->note->name_size);
     twi_redis_call_text(&redis_call, "end");
     twi_redis_call_number(&redis_call, operation->engine->here->remote.tuning.presence_life_ms);
@@ -62,7 +62,6 @@ static tw_status end_left(tw_engine *engine, struct twi_hold_memory *memory) {
         }
         ending->note = note;
         ending->text = twi_hold_notes_text(memory, note);
-        ending->operation.deadline_ms = twi_redis_call_deadline_ms(engine, 0);
         if (ask_end(&ending->operation)) continue;
         twi_operation_give(&ending->operation);
         break; /* the others later */
@@ -83,7 +82,7 @@ static tw_status check_memory(const tw_engine *engine, const void *memory, size_
 tw_status tw_hold_notes(tw_engine *engine, void *memory, size_t bytes) {
     TWI_NEED(engine);
     tw_status status = check_memory(engine, memory, bytes);
-    if (status == TW_OK) status = twi_redis_call_may_start(engine);
+    if (status == TW_OK) status = twi_redis_call_may(engine, NULL);
     if (status != TW_OK) return status;
     struct twi_hold_book *book = engine->here->holds;
     twi_lock(&book->lock);
