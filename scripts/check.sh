@@ -232,6 +232,7 @@ noredis_unit='acquire_test calls_test calls_ends_test engine_test event_count_te
 options_test ready_test reserve_test stats_test waiters_test'
 # Optimised: of code that is not, gold gives thread-local variables of a shared library wrong addresses.
 step_noredis() {
+    # shellcheck disable=SC2046,SC2086  # words
     configure noredis -Doptimization=1 -Ddebug=false --werror -Dredis=disabled -Dck=disabled -Dtests=enabled -Dchecks=2 &&
         ninja_tests noredis user cli && ninja -C "$out/noredis" $(printf 'tests/unit_%s ' $noredis_unit) || return
     if ! needs=$(ldd "$out/noredis/libtallywheel.so.0") || echo "$needs" | grep -E 'hiredis|libck'; then
