@@ -23,7 +23,7 @@ root, library, compiler = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.
 program = shutil.which("php-fpm8.2", path="/usr/sbin:" + os.environ.get("PATH", ""))
 modules = subprocess.run([program, "-m"], capture_output=True, text=True, check=False).stdout if program else ""
 if "FFI" not in modules or "Zend OPcache" not in modules:
-    tap.skip_all("PHP-FPM with opcache and FFI is not installed: apt-get install php8.2-fpm php8.2-opcache")
+    tap.skip_all("PHP-FPM with opcache and FFI is not installed: apt-get install php-fpm (of Debian 12)")
 if os.geteuid() != 0:
     tap.skip_all("PHP-FPM is started by root: run this test as root")
 folder = tempfile.TemporaryDirectory(prefix="tw-php-")
