@@ -1,6 +1,6 @@
 /* agenda.h -- which families the turn examines: families that are due, families with news, and no others.
  *
- *   due by engine time ─┐                       two heaps, by the family's own next times (rollover.c, history.c)
+ *   due by engine time ─┐                       two heaps, by the family's own next times (rollover.c, windows.c)
  *   due by monotonic   ─┼─▶ the turn's round
  *   news               ─┘                       a list that any thread pushes to: family or window changed
  *   always: families with idle eviction, or with a window that is being ended: every turn

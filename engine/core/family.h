@@ -221,7 +221,7 @@ struct twi_family_prepared {
     int64_t start_ms; /* the last window that was prepared */
 };
 
-/* Ended windows that are being packed (history.c). */
+/* Ended windows that are being packed (windows.c). */
 struct twi_family_history {
     uint32_t packing; /* the generation being packed; 0: none */
     uint32_t waiting; /* generations that wait for packing, by next_to_pack */

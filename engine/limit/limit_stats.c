@@ -162,7 +162,7 @@ size_t twi_overshoot_requests(tw_engine *engine, struct twi_item *items, size_t 
         if (of >> 32 == 0) continue;
         struct twi_generation *generation = twi_arena_at(&engine->arena, (uint32_t)(of >> 32));
         if (twi_load_relaxed(&generation->phase) != TWI_DRAINED)
-            continue; /* otherwise the table may already be freed (history.c) */
+            continue; /* otherwise the table may already be freed (windows.c) */
         note->request_again_ms = engine->turn.mono_ms + engine->options.sync_interval_ms + 1;
         items[count++] = (struct twi_item){.family = generation->family,
                                            .generation = generation,

@@ -7,8 +7,8 @@
  *   leaf  | next (an entry) | piece link : 32, used : 16, depth : 8, room and size : 8 | slot ... | 8 to 512 words
  *   node  | (free link)     | piece link : 32, size : 8                               | entry ... | 2 to 2^20 words
  *
- * This file has the types, and how to read one of them. table.h, index.h, area.h (records) and area.h (areas of
- * records) describe how these types change, and their invariants. */
+ * This file has the types, and how to read one of them. table.h, index.h and area.h describe how these
+ * types change, and their invariants. */
 #ifndef TWI_TABLE_LAYOUT_H
 #define TWI_TABLE_LAYOUT_H
 
@@ -164,11 +164,11 @@ struct twi_generation_restore {
     bool unrestorable : 1; /* it is unknown how many of its units Redis had */
 };
 
-/* The state for packing the generation after its end (history.c). */
+/* The state for packing the generation after its end (windows.c). */
 struct twi_generation_history {
     uint32_t packing;   /* the line of the packed form that is being built */
     uint32_t next;      /* the next generation that waits for packing */
-    bool in_hand : 1;   /* history.c packs the generation now or later */
+    bool in_hand : 1;   /* windows.c packs the generation now or later */
     bool unpacking : 1; /* the unfinished packed form is being given back */
     bool gives_way : 1; /* it leaves the history before its time, because the family needs the memory (rollover.c) */
 };
@@ -246,7 +246,7 @@ struct twi_generation {
     uint8_t saved;                      /* TWI_SAVED_SHOWN, TWI_SAVED_IN_FILE */
     _Atomic uint32_t chunks[TWI_KINDS]; /* the newest chunk of each kind */
     struct twi_generation_aside aside;
-    _Atomic uint32_t packed;     /* the line of the packed form, which replaces the table (history.c); 0: none */
+    _Atomic uint32_t packed;     /* the line of the packed form, which replaces the table (windows.c); 0: none */
     _Atomic uint64_t pieces;     /* the entry of the newest index piece */
     _Atomic uint64_t successors; /* idle eviction: how many keys continued in the next generation */
 

@@ -15,7 +15,7 @@
  * more. So two walks over the table see the same. The first walk counts the bytes of each bucket, and the second fills
  * the buckets. Meanwhile no other thread sees the packed form.
  * Always true: an entry is within its page. A published form has exactly the table's published records.
- * Elsewhere: when a window is packed, and when its table is given back (history.c). */
+ * Elsewhere: when a window is packed, and when its table is given back (windows.c). */
 #ifndef TWI_TABLE_PACKED_H
 #define TWI_TABLE_PACKED_H
 
@@ -35,8 +35,8 @@ struct twi_packed_cursor {
 enum { TWI_TABLE_WHOLE, TWI_TABLE_GOING, TWI_TABLE_GONE };
 
 struct twi_packed {
-    uint64_t stamp;                   /* the epoch stamp of its publication (history.c) */
-    uint32_t table;                   /* the state of the table (history.c) */
+    uint64_t stamp;                   /* the epoch stamp of its publication (windows.c) */
+    uint32_t table;                   /* the state of the table (windows.c) */
     struct twi_packed_cursor revived; /* the entries before this position have records again (restore.c) */
     uint64_t keys;                    /* number of keys */
     uint64_t bytes;                   /* the bytes of all entries */

@@ -358,7 +358,7 @@ size_t twi_port_collect_near_limit(tw_engine *engine, struct twi_item *items) {
                             : 0; /* Q2 */
         if (near == 0) continue;
         struct twi_generation *generation = twi_generation_at(&engine->arena, (uint32_t)(near >> 32));
-        /* A sealed window sends all of its counts anyway, and its table may already be freed (history.c). */
+        /* A sealed window sends all of its counts anyway, and its table may already be freed (windows.c). */
         if (twi_load_relaxed(&generation->phase) >= TWI_SEALING) continue;
         if (!twi_closing_may_collect(engine, generation)) continue; /* it is collected with the others */
         struct twi_cell *cell = twi_arena_at(&engine->arena, (uint32_t)near);

@@ -147,7 +147,7 @@ int64_t twi_restore_take(struct twi_generation *generation, struct twi_cell *cel
 void twi_restore_note_resent(const struct twi_item *item);
 void twi_restore_note_returned(const struct twi_item *item, bool whole);
 /* note_given_up() is called when an item was given up. note_shed() is called when a generation loses its records
- * (history.c), and note_dropped() when it is dropped. */
+ * (windows.c), and note_dropped() when it is dropped. */
 void twi_restore_note_given_up(tw_engine *engine, const struct twi_item *item, int reason);
 void twi_restore_note_shed(struct twi_generation *generation);
 void twi_restore_note_dropped(tw_engine *engine, struct twi_generation *generation);

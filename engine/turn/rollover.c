@@ -3,7 +3,7 @@
  * next window is made in windows.c, and memory is given back in window_end.c.
  *
  *   open ─end▶ closed ─lateness▶ sealing ─every cell frozen▶ sealed ─nothing unsent▶ drained ─hook▶ history ─▶ dropped
- *   ─grace▶ reused                                              windows in history are packed meanwhile (history.c)
+ *   ─grace▶ reused                                              windows in history are packed meanwhile (windows.c)
  *
  * Expiry drops one generation. Its cost does not depend on the number of keys. The turn does all of this in bounded
  * pieces. Threads that count take no part in it. A family stores when it has to be looked at next (due_ms,

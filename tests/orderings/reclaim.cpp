@@ -1,4 +1,4 @@
-// reclaim.cpp -- models of engine/memory/epoch.* and history.c: sections and epochs, a window packed.
+// reclaim.cpp -- models of engine/memory/epoch.* and windows.c: sections and epochs, a window packed.
 // Left out: a fork; nested sections; a membarrier that the kernel refuses (then nothing is reached); what a thread that has
 // ended left unfinished is one word here (marks.cpp has it).
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
@@ -295,7 +295,7 @@ struct ending : rl::test_suite<ending, 3> {
 
 // ---- a window that is packed ---------------------------------------------------------------------------------------------
 
-// history.c and walk.c: a window's packed form takes the place of its table. One thread looks a key up, one walks over
+// windows.c and walk.c: a window's packed form takes the place of its table. One thread looks a key up, one walks over
 // the window outside of its section, while the turn publishes the packed form and gives the table back.
 struct packing : rl::test_suite<packing, 3> {
     rl::atomic<unsigned> epoch, sections[2];

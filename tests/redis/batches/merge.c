@@ -31,7 +31,7 @@ static int64_t expiry_of(struct redis_server *server, const char *key) {
     return redis_server_expiry(server, key);
 }
 
-/* Before Redis 7 SET takes a span, not a moment: its way to Redis delays the end, on a crowded machine by this at most. */
+/* Before Redis 7 SET takes a span, not a moment: its way to Redis delays the end. On a crowded machine that is long. */
 #define WAY_MS 10000
 
 static void assert_dies_at(struct redis_server *server, const char *key, int64_t want_ms, int64_t off_ms) {
