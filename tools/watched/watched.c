@@ -207,14 +207,19 @@ bool watched_read_status(struct watched *look, char *answer) {
     return false;
 }
 
+/* The reason in a line "error TEXT". An empty text is none. */
+static const char *refusal_of(char *const *words, size_t count) {
+    if (count > 1) (void)watched_unescape(words[1]);
+    return count > 1 && words[1][0] != '\0' ? words[1] : "refused";
+}
+
 bool watched_read_top(struct watched *look, char *answer) {
     char *at = answer, *words[WORDS_MAX];
     for (char *line; (line = watched_next_line(&at)) != NULL;) {
         if (strcmp(line, "end") == 0) return true;
         size_t count = watched_split(line, words);
         if (strcmp(words[0], "error") == 0) {
-            (void)watched_unescape(count > 1 ? words[1] : words[0]);
-            look->top_error = count > 1 ? words[1] : "refused";
+            look->top_error = refusal_of(words, count);
             return true;
         }
         if (strcmp(words[0], "key") == 0 && !take_key(look, words, count)) return false;
@@ -234,8 +239,7 @@ enum watched_reset watched_read_reset(char *answer, int64_t *taken, char *why, s
         size_t count = watched_split(line, words);
         if (strcmp(words[0], "error") == 0) {
             bool is_read_only = count > 2 && strcmp(words[2], "read_only") == 0;
-            (void)watched_unescape(count > 1 ? words[1] : words[0]);
-            (void)snprintf(why, why_size, "%s", count > 1 ? words[1] : "refused");
+            (void)snprintf(why, why_size, "%s", refusal_of(words, count));
             return is_read_only ? WATCHED_READ_ONLY : WATCHED_NOT_RESET;
         }
         bool is_reset = strcmp(words[0], "reset") == 0;
