@@ -34,11 +34,11 @@ GROUPS = [
     ("Run", "docs/OPERATE.md docs/WATCH.md docs/KEYS.md docs/SYNC.md docs/SCALE.md"),
     ("Reference", "calls command include/tallywheel.h CHANGELOG.md"),
     ("Inside", "docs/ARCHITECTURE.md docs/CONCURRENCY.md docs/PROTOCOL.md docs/FINDING.md docs/GLOSSARY.md docs/STYLE.md docs/TESTING.md "
-     "docs/SPEED.md bench/README.md CONTRIBUTING.md SECURITY.md"),
+     "docs/SPEED.md bench/README.md nginx/README.md CONTRIBUTING.md SECURITY.md"),
 ]
 # Of those whose first heading would not do, or that have none.
-TITLES = {"README.md": "Overview", "README.zh-CN.md": "中文", "bench/README.md": "Benchmarks", "calls": "Calls",
-          "command": "The command", "include/tallywheel.h": "tallywheel.h"}
+TITLES = {"README.md": "Overview", "README.zh-CN.md": "中文", "bench/README.md": "Benchmarks", "nginx/README.md": "The module's files",
+          "calls": "Calls", "command": "The command", "include/tallywheel.h": "tallywheel.h"}
 PLACES = {"README.md": "index.html", "calls": "calls/index.html", "command": "command.html"}
 CONTENTS_MIN = 3  # a page with so many headings of the second level begins with a list of them
 SECTION = re.compile(r"(<h[1-4](?: [^>]*)?>.*?</h[1-4]>)", re.DOTALL)
@@ -85,8 +85,8 @@ class Site:
         self.out, self.command = out, command
         self.version, _ = header_doc.version_and_date(ROOT)
         self.groups = header_doc.pages(ROOT)
-        self.docs = ["README.md", *sorted(set(glob.glob("*.md", root_dir=ROOT) + glob.glob("docs/*.md", root_dir=ROOT) + ["bench/README.md"])
-                                          - {"README.md"})]
+        others = glob.glob("*.md", root_dir=ROOT) + glob.glob("docs/*.md", root_dir=ROOT) + ["bench/README.md", "nginx/README.md"]
+        self.docs = ["README.md", *sorted(set(others) - {"README.md"})]
         self.asked: list[str] = []  # sources that pages lead to, and pictures
         self.sections: list[list[str]] = []  # for the search: title of the page, heading, where to, text
         self.names = self.names_of_the_header()

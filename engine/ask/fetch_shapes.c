@@ -425,6 +425,7 @@ tw_status tw_fetch_rank(tw_family *family, tw_key member, int64_t unix_ms, uint3
                         int64_t *total) {
     tw_request call;
     twi_call_by_thread(&call, timeout_ms);
+    call.rank = call.total = 0;
     tw_status status = tw_fetch_rank_async(&call, family, member, unix_ms);
     if (status == TW_OK && rank != NULL) *rank = call.rank;
     if (status == TW_OK && total != NULL) *total = call.total;

@@ -58,7 +58,7 @@ int64_t twi_hold_book_count(tw_family *family, tw_key key);
 /* Notes a slot before it is asked for (hold_notes.h). Returns NULL if it is noted nowhere. */
 struct twi_hold_note *twi_hold_book_note(tw_family *family, tw_key key, const char *member);
 /* The slot of the note is not in the book. `is_free`: nor is it in Redis, and it never will be. NULL does nothing. */
-void twi_hold_book_unnote(tw_engine *engine, struct twi_hold_note *note, bool is_free);
+void twi_hold_book_unnote(tw_engine *engine, struct twi_hold_note *ended, bool is_free);
 struct twi_hold_time twi_hold_book_time(const tw_engine *engine);
 /* Writes the name of a key's set in Redis. `out` has room for TWI_OWN_NAME_MAX bytes. */
 size_t twi_hold_book_set(const tw_family *family, tw_key key, char *out);
