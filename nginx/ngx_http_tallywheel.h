@@ -265,9 +265,6 @@ char *ngx_http_tallywheel_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf
 /* engine.c */
 #define NGX_HTTP_TALLYWHEEL_CLOSE_MS  1000   /* to send counts that are not in Redis yet */
 char *ngx_http_tallywheel_open(ngx_conf_t *cf, ngx_http_tallywheel_main_conf_t *mcf);
-tw_status ngx_http_tallywheel_open_engine(ngx_http_tallywheel_engine_t *e, uint32_t shared,
-    ngx_http_tallywheel_family_t **refused);
-void ngx_http_tallywheel_close_engine(ngx_http_tallywheel_engine_t *e, uint32_t timeout);
 ngx_int_t ngx_http_tallywheel_use(ngx_http_tallywheel_main_conf_t *mcf, ngx_http_tallywheel_engine_t *e);
 
 /* heirs.c */
@@ -370,6 +367,12 @@ uint64_t ngx_http_tallywheel_place_hash(ngx_str_t *zone, tw_claim *claim, ngx_ui
 ngx_uint_t ngx_http_tallywheel_places_taken(uint64_t hash);
 ngx_uint_t ngx_http_tallywheel_take_place(uint64_t hash, ngx_uint_t most);
 void ngx_http_tallywheel_give_place(uint64_t hash);
+
+/* open.c */
+ngx_int_t ngx_http_tallywheel_read_password(const char *name, u_char *out, size_t size);
+tw_status ngx_http_tallywheel_open_engine(ngx_http_tallywheel_engine_t *e, uint32_t shared,
+    ngx_http_tallywheel_family_t **refused);
+void ngx_http_tallywheel_close_engine(ngx_http_tallywheel_engine_t *e, uint32_t timeout);
 
 /* pause.c */
 #define NGX_HTTP_TALLYWHEEL_UNSURE_MS  6000  /* so long after the last doubt: an engine is young for 5 s at most */

@@ -4,7 +4,7 @@ and LIMIT by variables, off, refunds by the first answer, looks (TAP).
 
 Method: nginx -t with one configuration for each sentence, and a real nginx for what requests see. A Redis is a real one, or a
 socket that notes who comes.
-Covers: nginx/answers.c, nginx/directives.c, nginx/engine.c, nginx/mistakes.c, nginx/network.c, nginx/ngx_http_tallywheel.h,
+Covers: nginx/answers.c, nginx/directives.c, nginx/engine.c, nginx/open.c, nginx/mistakes.c, nginx/network.c,
 nginx/ngx_http_tallywheel_module.c, nginx/request.c, nginx/show.c, nginx/values.c.
 """
 import ipaddress

@@ -3,7 +3,7 @@
 
 Method: a real nginx of two workers, and where a limit is one over processes a real Redis. Each configuration of
 examples/nginx/ is used as it is: only addresses, paths and the Redis are replaced by the test's own.
-Covers: nginx/admit.c, nginx/directives.c, nginx/engine.c, nginx/metrics.c, nginx/ngx_http_tallywheel.h,
+Covers: nginx/admit.c, nginx/directives.c, nginx/engine.c, nginx/open.c, nginx/metrics.c, nginx/ngx_http_tallywheel.h,
 nginx/ngx_http_tallywheel_module.c, nginx/request.c, nginx/sentences.c, nginx/show.c, nginx/texts.c, nginx/values.c,
 nginx/wait.c, nginx/worker.c.
 """
