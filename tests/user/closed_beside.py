@@ -250,9 +250,10 @@ def play_stopped(server, redis_key, name, hooks):
         family.wait(lambda: all(is_told(peer) for peer in stopped), f"window {start_ms} is not closed again with all counts")
     except RuntimeError as error:
         raise RuntimeError(f"{error}: {[(peer.version, call) for peer, call in family.calls(start_ms)]}") from None
-    # A minute after its end a window is reported with this flag, before Redis has all of it.
+    # A minute after its end a window is reported with this flag, before Redis has all of it. The earlier version does that
+    # on a busy machine sooner.
     is_late = time.time() * 1000 - start_ms > 60_000
-    if not is_late and any(call[0] & LOCAL for _, call in family.calls(start_ms)):
+    if not is_late and any(call[0] & LOCAL and peer.version != "earlier" for peer, call in family.calls(start_ms)):
         raise RuntimeError(f"flagged {[(peer.version, call) for peer, call in family.calls(start_ms)]}")
     family.closed(family.count_surely())
     family.leave()
