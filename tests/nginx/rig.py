@@ -108,14 +108,15 @@ class Nginx:
         os.makedirs(self.home)
         os.makedirs(os.path.join(self.home, "www"))
         os.chmod(self.home, 0o755)
+        # Once, and not with each configuration: workers are reading the page while a test reloads, and would send an empty one.
+        with open(self.home + "/www/page", "w", encoding="utf-8") as file:
+            file.write("page\n")
         self.write(http_block)
         self.process = None
         Nginx.all.append(self)
 
     def write(self, http_block: str) -> None:
         paths = "".join(f"{kind}_temp_path {self.home}/{kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-        with open(self.home + "/www/page", "w", encoding="utf-8") as file:
-            file.write("page\n")
         with open(self.home + "/nginx.conf", "w", encoding="utf-8") as file:
             file.write(f"""load_module {self.module};
 daemon off; worker_processes {self.workers}; pid {self.home}/pid; error_log {self.home}/error.log info;
