@@ -368,7 +368,8 @@ tw_status tw_acquire_all(const tw_claim *claims, size_t count, tw_verdict *verdi
  * The sleep is at most 100 ms, because processes with engines of their own return units, too, and because the clock
  * may be set. A `final` denial ends the wait, because all units are sold, and only a refund could return some before
  * `retry_after_ms`. A `final` that is older than a second does not end the wait, because another process may have
- * refunded since.
+ * refunded since. A reply that comes between the verdict and this look does not make the verdict younger: the reply
+ * itself has to say `final`.
  * Always true: the caller is in no section and in no hook while it sleeps. No units are taken in advance. */
 
 #define LOOK_MS 100
@@ -384,7 +385,7 @@ static bool may_come(tw_family *family, tw_key key, const tw_verdict *verdict, i
     twi_check(left_ms > 0);
     if (verdict->retry_after_ms < 0) return false;
     if (!verdict->final || verdict->retry_after_ms <= left_ms) return true;
-    return family->kind.limit->is_fresh != NULL && !family->kind.limit->is_fresh(family, key);
+    return family->kind.limit->is_final != NULL && !family->kind.limit->is_final(family, key, verdict->limit);
 }
 
 /* Returns true if the result may change within the time that is left. */

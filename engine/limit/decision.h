@@ -210,9 +210,9 @@ struct twi_limit_kind {
      * take fewer units. It counts the statistics, and applies shadow mode, and so does `acquire`. NULL means that
      * `acquire` answers at once. */
     tw_status (*start)(tw_request *request, tw_family *family, tw_key key, int64_t n, int64_t limit, bool some);
-    /* Returns true if `final` in a verdict for this key is younger than a second. Returns false if it has requested
-     * a new reply. NULL means that `final` is up to date in each verdict. */
-    bool (*is_fresh)(tw_family *family, tw_key key);
+    /* Returns true if a reply of Redis that is younger than a second says `final` for this key and limit. The reply may
+     * be a newer one than the verdict's. NULL means that `final` is up to date in each verdict. */
+    bool (*is_final)(tw_family *family, tw_key key, int64_t limit);
     const struct twi_strict_kind *strict; /* of strict limits (strict.h), otherwise NULL */
 };
 /* Returns the most units that a GCRA limit can give at once. A limit that is refused later may be below 0. */

@@ -285,16 +285,20 @@ static bool keep_units(struct twi_call *call, const struct twi_place *place, int
     return true;
 }
 
-static bool is_fresh(tw_family *family, tw_key key) {
+static bool is_final(tw_family *family, tw_key key, int64_t limit) {
     struct twi_call call;
     struct twi_place place;
     if (twi_call_begin(&call, family, key) != TW_OK) return true;
     struct twi_lease *lease = NULL;
     if (twi_call_now(&call) == TW_OK && twi_place_find(&call, &place)) lease = twi_lease_of(place.cell);
-    int64_t reported_ms = lease != NULL ? twi_load_acquire(&lease->reported_ms) >> 1 : 0; /* J9 */
-    bool fresh = lease != NULL && twi_clock_mono_ms(&call.engine->clock) - reported_ms < REASK_MS;
+    bool is = false;
+    if (lease != NULL) {
+        int64_t reported_ms = twi_load_acquire(&lease->reported_ms) >> 1; /* J9: the units are that reply's, or newer */
+        is = twi_clock_mono_ms(&call.engine->clock) - reported_ms < REASK_MS &&
+             twi_load_relaxed(&lease->reported_spent) >= limit;
+    }
     twi_call_end(&call);
-    return fresh;
+    return is;
 }
 
 static tw_status refund(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms) {
@@ -309,4 +313,4 @@ static tw_status undo(tw_family *family, tw_key key, int64_t n, int64_t limit, i
 }
 
 const struct twi_limit_kind twi_limit_leased = {
-    .acquire = twi_lease_acquire, .refund = refund, .undo = undo, .is_fresh = is_fresh};
+    .acquire = twi_lease_acquire, .refund = refund, .undo = undo, .is_final = is_final};

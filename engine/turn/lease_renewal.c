@@ -427,7 +427,7 @@ static void take_numbers(tw_engine *engine, struct twi_lease *lease, const struc
     if (!answer->open) return; /* some engines have not stated their spent units again, so the sum is unknown */
     twi_store_release(&lease->reported_spent, answer->spent_all); /* J10, pairs with J9: `stranded` is there */
     /* Not the time of the reply, which may be late: units may have been returned since Redis wrote it. */
-    twi_store_relaxed(&lease->reported_ms, message->made_ms << 1 | 1);
+    twi_store_release(&lease->reported_ms, message->made_ms << 1 | 1); /* J10 */
 }
 
 static void take_lease(tw_engine *engine, struct twi_lease_store *store, const struct twi_lease_message *message,

@@ -664,3 +664,27 @@ TEST(each_store_has_its_own_epoch) {
 TEST(stores_that_change_sell_nothing_twice) {
     run_all(10, 2, true);
 }
+
+/* Goal: a caller of tw_acquire_wait() who was told that all is sold looks at how old that is. A reply that has come in
+ * between, and says that a unit was returned, does not make it young. */
+TEST(a_reply_makes_no_old_denial_young) {
+    begin_run(1, 1, true);
+    sell_out();
+    char name[8];
+    key_text(name, 1);
+    int64_t limit = sim.limit[1], until_ms = now_ms() + 60000;
+    struct twi_sync *waits = &sim.nodes[0], *returns = &sim.nodes[1];
+    const struct twi_limit_kind *kind = waits->family->kind.limit;
+    struct twi_lease *lease = lease_of_key(waits, name);
+    assert_true(kind->is_final(waits->family, tw_str(name), limit));
+    assert_status(tw_refund(returns->family, tw_str(name), 1, 0), TW_OK);
+    while (twi_load_relaxed(&lease->reported_spent) == limit && now_ms() < until_ms) {
+        fake_clock_advance_ms(&sim.clock, 5);
+        for (int i = 0; i < NODES; i++) step_node(&sim.nodes[i]);
+        (void)tw_acquire(waits->family, tw_str(name), 1, limit, NULL); /* it asks once a second */
+    }
+    assert_i64_equal(twi_load_relaxed(&lease->reported_spent), limit - 1);
+    assert_true(kind->is_final(waits->family, tw_str(name), limit - 1)); /* the reply is young */
+    assert_false(kind->is_final(waits->family, tw_str(name), limit));
+    for (int i = 0; i < NODES; i++) (void)tw_close(sim.nodes[i].engine, 0);
+}

@@ -341,6 +341,27 @@ struct telling : rl::test_suite<telling, 2> {
     }
 };
 
+// A reply that says "not all is spent" comes while a caller waits, who has seen the one before: its wait goes on.
+struct believing : rl::test_suite<believing, 2> {
+    enum { LIMIT = 8, BEFORE = 1, NOW = 2 };
+    rl::atomic<int> reported_spent, reported_ms;
+    void before() {
+        twi_store_relaxed(&reported_spent, LIMIT);
+        twi_store_relaxed(&reported_ms, BEFORE);
+    }
+    void thread(unsigned index) {
+        if (index == 0) { // take_numbers()
+            if (is_weak(J10, STEP)) twi_store_release(&reported_ms, NOW, J10); // J10 step: the other one first
+            twi_store_release(&reported_spent, LIMIT - 1, J10);
+            if (!is_weak(J10, STEP)) twi_store_release(&reported_ms, NOW, J10);
+            return;
+        }
+        // is_final()
+        bool is_fresh = twi_load_acquire(&reported_ms, J9) == NOW;
+        RL_ASSERT(!(is_fresh && twi_load_relaxed(&reported_spent) >= LIMIT));
+    }
+};
+
 int main() {
     const char *pushes = "a push stores the number of the next one; the taker sees all pushes by their release sequence";
     const char *later = "only a load that sees a later store of who lists it again would show it; relacy has none";
@@ -363,10 +384,12 @@ int main() {
     };
     const model_mutant refund[] = {{J11, ACQUIRE, NULL}, {J11, RELEASE, NULL}, {J11, STEP, NULL}};
     const model_mutant tell[] = {{J9, ACQUIRE, NULL}, {J9, STEP, NULL}, {J10, RELEASE, NULL}};
+    const model_mutant believe[] = {{J9, ACQUIRE, NULL}, {J10, RELEASE, NULL}, {J10, STEP, NULL}};
     int wrong = MODEL_RUN(making, "leases", 50000, make);
     wrong += MODEL_RUN(returning, "leases, units that come back", 50000, back);
     wrong += MODEL_RUN(raising, "leases, limits", 100000, raise);
     wrong += MODEL_RUN(refunding, "leases, refunds", 400000, refund);
     wrong += MODEL_RUN(telling, "leases, what Redis told", 30000, tell);
+    wrong += MODEL_RUN(believing, "leases, a reply while a caller waits", 30000, believe);
     return wrong != 0;
 }
