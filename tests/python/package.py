@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 sys.dont_write_bytecode = True
 sys.path.append(sys.path[0] + "/../support")
@@ -338,15 +339,35 @@ async def ask_all(engine, jobs, stock) -> None:
         raise AssertionError("an empty key")
     except tallywheel.Error as error:
         same(error.name, "TW_ERR_KEY")
-    task = asyncio.ensure_future(stock.acquire_async("cancelled", 1, 1))
+    for key, answered in (("cancelled", False), ("answered", True)):
+        await cancel(engine, stock.acquire_async(key, 1, 1), answered)
+        await until("the unit of a cancelled call returns", stock.acquire_async, key, 1, 1)
+        await cancel(engine, stock.once_async(key + " once"), answered)
+        await until("the next caller is the first", stock.once_async, key + " once")
+        await cancel(engine, jobs.lock_async(key, 600000), answered)
+        await until("the lock is free", jobs.lock_async, key, 600000)
+
+
+async def cancel(engine, call, answered: bool) -> None:
+    """Before its answer, or after it: then the task has not run since."""
+    task = asyncio.ensure_future(call)
     await asyncio.sleep(0)
+    while answered and tallywheel._loop.waiting:
+        engine._loop.turn()
+        time.sleep(0.001)
     task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    for _ in range(3000):  # what a cancelled call took returns
-        if await stock.acquire_async("cancelled", 1, 1):
-            return
+    same([type(one) for one in await asyncio.gather(task, return_exceptions=True)], [asyncio.CancelledError])
+
+
+async def until(what: str, call, *arguments) -> None:
+    for _ in range(3000):
+        try:
+            if await call(*arguments):
+                return
+        except tallywheel.Denied:
+            pass
         await asyncio.sleep(0.01)
-    raise AssertionError("the unit of a cancelled call did not return")
+    raise AssertionError("never: " + what)
 
 
 def asyncio_waits_for_redis_by_a_queue_or_by_the_turns_of_its_loop(url):

@@ -142,15 +142,15 @@ def _options(struct: str, given: dict, engine: "Engine"):
 
 
 class _With:
+    def __init__(self, **attributes) -> None:
+        self.__dict__.update(attributes)
+
     def __enter__(self):
         return self
 
 
 class Once(_With):
     """True for the first caller. In a with block: if the block raises, the next caller is the first."""
-
-    def __init__(self, family: "Family", key, first: bool) -> None:
-        self.family, self.key, self.first = family, key, first
 
     def __bool__(self) -> bool:
         return self.first
@@ -166,9 +166,6 @@ class Once(_With):
 class Hold(_With):
     """A slot that is ours until release(), or the end of the with block."""
 
-    def __init__(self, family: "Family", key, verdict: Verdict) -> None:
-        self.family, self.key, self.verdict = family, key, verdict
-
     def release(self) -> None:
         check(lib.tw_hold_release(self.family._handle, _key(self.key)))
 
@@ -178,9 +175,6 @@ class Hold(_With):
 
 class Lock(Hold):
     """A lock that is ours until release(), the end of the with block, or ttl_ms. Pass `fence` on."""
-
-    def __init__(self, family: "Family", key, token: bytes, fence: int) -> None:
-        self.family, self.key, self.token, self.fence = family, key, token, fence
 
     def extend(self, ttl_ms: int) -> None:
         check(lib.tw_lock_extend(self.family._handle, _key(self.key), self.token, ttl_ms))
@@ -199,8 +193,7 @@ class Reservation(_With):
     """Units that are set aside. A with block sells them at its end, or gives them back if it raises. Any process with the same
     Redis may do either by the token: engine.confirm(token), engine.cancel(token)."""
 
-    def __init__(self, engine: "Engine", token: bytes, verdict: Verdict) -> None:
-        self.engine, self.token, self.verdict, self.is_held = engine, token, verdict, True
+    is_held = True
 
     def confirm(self) -> None:
         self.engine.confirm(self.token)
@@ -281,26 +274,26 @@ class Family:
     def once(self, key) -> Once:
         first = c_bool()
         check(lib.tw_once(self._handle, _key(key), byref(first)))
-        return Once(self, key, first.value)
+        return Once(family=self, key=key, first=first.value)
 
     def lock(self, key, ttl_ms: int) -> Lock:
         token, fence = ctypes.create_string_buffer(constants["TW_TOKEN_SIZE"]), c_uint64()
         if check(lib.tw_lock(self._handle, _key(key), ttl_ms, token, byref(fence))):
             raise Denied(constants["TW_DENIED"], "the lock has another owner")
-        return Lock(self, key, token.value, fence.value)
+        return Lock(family=self, key=key, token=token.value, fence=fence.value)
 
     def hold(self, key, limit: int) -> Hold:
         verdict = _decide(lib.tw_hold, self._handle, _key(key), limit)
         if not verdict:
             raise Denied(verdict.status, "every slot is in use", verdict)
-        return Hold(self, key, verdict)
+        return Hold(family=self, key=key, verdict=verdict)
 
     def reserve(self, key, n: int, limit: int, ttl_ms: int, buyer=b"") -> Reservation:
         token = ctypes.create_string_buffer(constants["TW_TOKEN_SIZE"])
         verdict = _decide(lib.tw_reserve, self._handle, _key(key), n, limit, ttl_ms, _key(buyer), token)
         if not verdict:
             raise Denied(verdict.status, f"no unit is left for this buyer, cause: {verdict.cause}", verdict)
-        return Reservation(self.engine, token.value, verdict)
+        return Reservation(engine=self.engine, token=token.value, verdict=verdict)
 
     def close(self) -> None:
         self.engine._give_up(self, lib.tw_family_close)
@@ -308,20 +301,24 @@ class Family:
     # The same calls for asyncio: they run in the loop of their caller, which drives the engine from then on.
 
     async def acquire_async(self, key, n: int, limit: int) -> Verdict:
-        request = await self.engine._ask(lib.tw_acquire_async, self, _key(key), n, limit)
+        request = await self.engine._ask(lib.tw_acquire_async, self, _key(key), n, limit, undo=lambda got: got.status == _OK and (
+            lib.tw_refund(self._handle, _key(key), n, got.verdict.window_start_ms)))
         verdict = Verdict.from_buffer_copy(request.verdict)
         verdict.status = request.status
         return verdict
 
     async def once_async(self, key) -> Once:
-        return Once(self, key, (await self.engine._ask(lib.tw_once_async, self, _key(key))).first)
+        request = await self.engine._ask(lib.tw_once_async, self, _key(key), undo=lambda got: got.first and (
+            self.engine._loop.begin(lib.tw_once_cancel_async, self._handle, _key(key))))
+        return Once(family=self, key=key, first=request.first)
 
     async def lock_async(self, key, ttl_ms: int) -> Lock:
         """async with await family.lock_async(...)"""
-        request = await self.engine._ask(lib.tw_lock_async, self, _key(key), ttl_ms)
+        request = await self.engine._ask(lib.tw_lock_async, self, _key(key), ttl_ms, undo=lambda got: got.status == _OK and (
+            lib.tw_lock_release_async(None, self._handle, _key(key), got.token)))
         if request.status:
             raise Denied(request.status, "the lock has another owner")
-        return Lock(self, key, request.token, request.fence)
+        return Lock(family=self, key=key, token=request.token, fence=request.fence)
 
     async def fetch_async(self, keys) -> list:
         totals = (c_int64 * len(keys))()
@@ -426,9 +423,9 @@ class Engine(_With):
     async def flush_async(self) -> None:
         await self._ask(lib.tw_flush_async, self)
 
-    async def _ask(self, call, owner, *arguments):
+    async def _ask(self, call, owner, *arguments, undo=None):
         self.attach()
-        return await self._loop.ask(call, owner._handle, *arguments)
+        return await self._loop.ask(undo, call, owner._handle, *arguments)
 
     def _give_up(self, owner, call, *arguments) -> None:
         """Closes a handle. Nothing can be called with it from before that on, also by other threads."""

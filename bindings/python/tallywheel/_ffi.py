@@ -15,10 +15,7 @@ SIMPLE = {
     "size_t": ctypes.c_size_t, "int64_t": ctypes.c_int64, "uint8_t": ctypes.c_uint8, "uint16_t": ctypes.c_uint16,
     "uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64, "unsigned": ctypes.c_uint,
 }
-structs: dict = {}
-enums: dict = {}  # tag -> {name: value}
-constants: dict = {}
-functions: dict = {}  # name -> (result, [arguments])
+structs, constants, enums, functions = {}, {}, {}, {}  # enums: tag -> {name: value}; functions: name -> (result, [arguments])
 
 
 class Whole(namedtuple("Whole", "kind")):

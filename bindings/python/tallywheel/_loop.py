@@ -2,7 +2,8 @@
 
 A host-driven engine has a descriptor (tw_fd) and a time (tw_timeout_ms): the loop makes the turns. The results of another
 engine come through a queue, which has a descriptor, too.
-Always true: `done` is called in the thread of the loop. A request is kept until its result, or until it is cancelled."""
+Always true: `done` is called in the thread of the loop. A request is kept until its result, or until it is cancelled. What
+a call took has a caller who knows it, or is given back."""
 import asyncio
 import ctypes
 import os
@@ -59,20 +60,28 @@ class Loop:
             self.timer.cancel()
         self.timer = self.loop.call_later(lib.tw_timeout_ms(self.handle) / 1000, self.turn)
 
-    async def ask(self, call, *arguments):
-        """The request with its result."""
+    def begin(self, call, *arguments, future=None):
         request = Request(done=done, queue=self.queue)
-        status, text = call(request, *arguments), ""
+        status = call(request, *arguments)
         if status == constants["TW_STARTED"]:
-            address, future = ctypes.addressof(request), self.loop.create_future()
-            waiting[address] = future, request, self
+            waiting[ctypes.addressof(request)] = future, request, self
             if self.is_driven:
                 self.loop.call_soon(self.turn)  # what was asked is sent
+        return request, status
+
+    async def ask(self, undo, call, *arguments):
+        """The request with its result. If it came, but its caller was cancelled before it took it: undo(request)."""
+        future, text = self.loop.create_future(), ""
+        request, status = self.begin(call, *arguments, future=future)
+        if status == constants["TW_STARTED"]:
             try:
                 text = await future
-            finally:
-                if waiting.pop(address, None):  # nobody waits any more
+            except BaseException:
+                if waiting.pop(ctypes.addressof(request), None):  # nobody waits any more
                     lib.tw_request_cancel(request)
+                elif undo and future.done() and not future.cancelled():
+                    undo(request)
+                raise
             status = request.status
         request.status = status
         if status < 0:
@@ -85,7 +94,7 @@ class Loop:
             if loop is self and self.process == os.getpid():  # after a fork they are the parent's
                 del waiting[address]
                 lib.tw_request_cancel(request)
-                if not self.loop.is_closed():
+                if future and not self.loop.is_closed():
                     future.cancel()
         self.detach()
         if self.queue is not None:

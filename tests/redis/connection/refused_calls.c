@@ -38,23 +38,23 @@ struct system_call {
 
 /* What the library and its libraries may call after tw_open(). */
 static const struct system_call calls[] = {
-    CALL(read) CALL(write) CALL(close) CALL(mmap) CALL(mprotect) CALL(munmap) CALL(madvise) CALL(mremap) CALL(brk)
-        CALL(getrandom) CALL(membarrier) CALL(getpid) CALL(gettid) CALL(geteuid) CALL(getuid) CALL(sched_yield)
-            CALL(sched_getaffinity) CALL(sched_setaffinity) CALL(sched_getscheduler) CALL(sched_getparam)
-                CALL(rt_sigprocmask) CALL(rt_sigaction) CALL(clone) CALL(clone3) CALL(set_robust_list)
-                    CALL(get_robust_list) CALL(set_tid_address) CALL(clock_gettime) CALL(clock_nanosleep)
-                        CALL(nanosleep) CALL(gettimeofday) CALL(epoll_create1) CALL(epoll_ctl) CALL(eventfd2)
-                            CALL(fcntl) CALL(ioctl) CALL(socket) CALL(connect) CALL(getsockopt) CALL(setsockopt)
-                                CALL(getsockname) CALL(getpeername) CALL(sendto) CALL(recvfrom) CALL(sendmsg)
-                                    CALL(recvmsg) CALL(sendmmsg) CALL(bind) CALL(shutdown) CALL(openat) CALL(fstat)
-                                        CALL(newfstatat) CALL(lseek) CALL(ppoll) CALL(uname) CALL(sysinfo)
-                                            CALL(prlimit64) CALL(getdents64) CALL(prctl) OLD(poll) OLD(open) OLD(stat)
-                                                OLD(readlink) OLD(access)};
+    CALL(read) CALL(write) CALL(close) CALL(mmap) CALL(mprotect) CALL(munmap) CALL(madvise) CALL(mremap) CALL(getrandom)
+        CALL(membarrier) CALL(getpid) CALL(gettid) CALL(geteuid) CALL(getuid) CALL(sched_yield) CALL(sched_getaffinity)
+            CALL(sched_setaffinity) CALL(sched_getscheduler) CALL(sched_getparam) CALL(rt_sigprocmask)
+                CALL(rt_sigaction) CALL(clone) CALL(clone3) CALL(set_robust_list) CALL(get_robust_list)
+                    CALL(set_tid_address) CALL(clock_gettime) CALL(clock_nanosleep) CALL(nanosleep) CALL(gettimeofday)
+                        CALL(epoll_create1) CALL(epoll_ctl) CALL(eventfd2) CALL(fcntl) CALL(ioctl) CALL(socket)
+                            CALL(connect) CALL(getsockopt) CALL(setsockopt) CALL(getsockname) CALL(getpeername)
+                                CALL(sendto) CALL(recvfrom) CALL(sendmsg) CALL(recvmsg) CALL(sendmmsg) CALL(bind)
+                                    CALL(shutdown) CALL(openat) CALL(fstat) CALL(newfstatat) CALL(lseek) CALL(ppoll)
+                                        CALL(uname) CALL(sysinfo) CALL(prlimit64) CALL(getdents64) CALL(prctl) OLD(poll)
+                                            OLD(open) OLD(stat) OLD(readlink) OLD(access)};
 #define CALLS (sizeof calls / sizeof *calls)
 
 /* futex: glibc aborts ("the futex facility returned an unexpected error code"). exit, exit_group: a thread or a program
- * that may not end. rt_sigreturn, restart_syscall: no program calls them. rseq: glibc aborts when a thread starts. */
-static const long left_out[] = {SYS_futex, SYS_exit, SYS_exit_group, SYS_rt_sigreturn, SYS_restart_syscall,
+ * that may not end. rt_sigreturn, restart_syscall: no program calls them. rseq: glibc aborts when a thread starts.
+ * brk: glibc takes the error for the new end of the heap, and malloc() crashes there when the heap has to grow. */
+static const long left_out[] = {SYS_brk, SYS_futex, SYS_exit, SYS_exit_group, SYS_rt_sigreturn, SYS_restart_syscall,
 #ifdef SYS_rseq
                                 SYS_rseq
 #endif

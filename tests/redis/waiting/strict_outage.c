@@ -159,31 +159,60 @@ static void *fetch_once(void *argument) {
     return NULL;
 }
 
+#define CALLERS 24
+
+/* Each is denied within the deadline. Returns false if one was busy: its link has answered others meanwhile. */
+static bool callers_are_denied(tw_family *family) {
+    struct caller callers[CALLERS];
+    pthread_t threads[CALLERS];
+    int busy = 0;
+    for (int i = 0; i < CALLERS; i++) {
+        callers[i] = (struct caller){.family = family};
+        assert_int_equal(pthread_create(&threads[i], NULL, call_once, &callers[i]), 0);
+    }
+    for (int i = 0; i < CALLERS; i++) {
+        pthread_join(threads[i], NULL);
+        if (callers[i].status == TW_ERR_BUSY)
+            busy++;
+        else
+            assert_status(callers[i].status, TW_DENIED);
+        assert_true(callers[i].slowest_ms < 250 + SLACK_MS);
+    }
+    return busy == 0;
+}
+
+static void fall_silent(struct strict *strict, int round) {
+    if (round == 0) {
+        redis_server_pause(&strict->server);
+    } else {
+        proxy_manner(strict->proxy, PROXY_SILENT);
+        proxy_cut_all(strict->proxy);
+    }
+}
+
+static void speak_again(struct strict *strict) {
+    redis_server_resume(&strict->server);
+    proxy_manner(strict->proxy, PROXY_OPEN);
+    proxy_cut_all(strict->proxy);
+}
+
 /* Goal: Redis hangs, and later accepts connections but sends nothing: every caller has a result within the deadline,
- * also callers beyond the number of connections. */
+ * also callers beyond the number of connections. On a busy machine the engine may read answers of before the silence
+ * during these calls, which are then busy: the silence begins again. */
 TEST(a_black_hole_is_answered_in_time) {
     struct strict strict;
-    struct caller callers[24];
-    pthread_t threads[24];
     strict_begin(&strict, 250, TW_OUTAGE_FAIL_CLOSED);
     strict_await_redis(strict.family, "k");
     for (int round = 0; round < 2; round++) {
-        if (round == 0) redis_server_pause(&strict.server);
-        if (round == 1) proxy_manner(strict.proxy, PROXY_SILENT), proxy_cut_all(strict.proxy);
-        for (int i = 0; i < 24; i++) {
-            callers[i] = (struct caller){.family = strict.family};
-            assert_int_equal(pthread_create(&threads[i], NULL, call_once, &callers[i]), 0);
-        }
-        for (int i = 0; i < 24; i++) {
-            pthread_join(threads[i], NULL);
-            assert_status(callers[i].status, TW_DENIED);
-            assert_true(callers[i].slowest_ms < 250 + SLACK_MS);
+        int tries = 0;
+        for (fall_silent(&strict, round); !callers_are_denied(strict.family); fall_silent(&strict, round)) {
+            assert_true(++tries < 5);
+            speak_again(&strict);
+            strict_await_redis(strict.family, "k");
         }
         test_sleep_ms(20);
     }
-    redis_server_resume(&strict.server);
-    proxy_manner(strict.proxy, PROXY_OPEN);
-    proxy_cut_all(strict.proxy);
+    speak_again(&strict);
     strict_await_redis(strict.family, "other");
     strict_end(&strict);
 }
