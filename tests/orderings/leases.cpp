@@ -17,7 +17,7 @@
 //   engine/turn/lease_renewal.c:may_draw 05b5822e8f6a
 //   engine/turn/lease_renewal.c:is_quiescent c79e47aefa30
 //   engine/turn/lease_stores.c:twi_lease_stores_sort 9e37b00356d7
-//   engine/turn/lease_renewal.c:take_numbers f3a0c21f3843
+//   engine/turn/lease_renewal.c:take_numbers ca9e431a8bbe
 //   engine/turn/lease_renewal.c:restate_window 2d8f7c2e6d9c
 //   engine/turn/lease_renewal.c:restate_all 895cfe2a7528
 #include "tests/orderings/model.hpp"
