@@ -11,6 +11,7 @@ For each page, in a fresh folder, block by block in the order of the page:
 `cc ... $(pkg-config ... tallywheel)` finds the library of BUILD, `tallywheel` is its command, and there is an access.log.
 A real redis-server listens on a socket of the folder: redis://localhost is replaced by its address, `redis-cli` asks it.
 ./dev run is stood in for by the command that it would build (tests/cli/dev.sh tests ./dev); ./dev amalgamate is real.
+Last, the programs with Redis are run with an address where nobody listens: they print the reason, and fail.
 Always true: nothing is left of a run, no server and no file."""
 import glob
 import os
@@ -165,6 +166,32 @@ def play(path: str) -> list:
     return wrong
 
 
+# Programs of the pages that count in Redis.
+WITH_REDIS = [("README.md", "program.c"), ("docs/START.md", "shared.c")]
+
+
+def quiet_programs() -> list:
+    """Those that do not say that nobody listens at their address, or end as if all was well."""
+    wrong = []
+    for path, name in WITH_REDIS:
+        stage = Stage()
+        try:
+            nobody = os.path.join(stage.folder, "nobody.sock")
+            blocks = Page(os.path.join(root, path)).blocks
+            text = "\n".join(next(lines for _, language, remark, lines in blocks if (language, remark) == ("c", name))) + "\n"
+            text = re.sub(r"/\* (options\.redis_url = .*?;).*\*/", r"\1", text)  # what the page says to uncomment
+            text, addresses = re.subn(r'"redis://localhost[^"]*"', f'"unix://{nobody}"', text)
+            with open(os.path.join(stage.folder, name), "w", encoding="utf-8") as file:
+                file.write(text)
+            built = stage.run(["sh", "-c", f"cc {name} -o program $(pkg-config --cflags --libs tallywheel)"])
+            said = stage.run(["./program"]) if addresses == 1 and built.returncode == 0 else built
+            if said.returncode != 1 or not re.search(rf"^tallywheel warning: .*{nobody}: connect: .*TW-E011", said.stdout, re.M):
+                wrong.append(f"{path} {name}: exit status {said.returncode}, said: {said.stdout}")
+        finally:
+            stage.end()
+    return wrong
+
+
 # A page, what stands there, a fault in its place, and what page_check.py says to it.
 FAULTS = [
     ("docs/START.md", "(LIMITS.md#choose-a-limit)", "(LIMITS.md#choose)", "no heading LIMITS.md#choose"),
@@ -213,12 +240,13 @@ def missed_faults() -> list:
 
 def main() -> None:
     pages = sys.argv[3:] or pages_with_code()
-    tap.plan(len(pages) + 1)
+    tap.plan(len(pages) + 2)
     for path in pages:
         if shutil.which("redis-server"):
             tap.no_faults(play(path), f"the code of {path} does what the page says")
         else:
             tap.skip(path, "redis-server is not installed: apt-get install redis-server")
+    tap.no_faults(quiet_programs(), "with an address where nobody listens the programs of the pages print why, and fail")
     tap.no_faults(missed_faults(), "page_check.py finds what is planted")
     tap.end()
 
