@@ -50,6 +50,8 @@ TOP = """/* tallywheel.c -- Tallywheel {version} as one file: counters for serve
  *   cc -DTW_WITH_REDIS program.c tallywheel.c -pthread -I. -lhiredis                  counts are merged into Redis
  *   cc -DTW_WITH_TLS program.c tallywheel.c -pthread -I. -lhiredis -lssl -lcrypto     also by rediss://
  *
+ * Compile it once, to an object (-c): with -O2 gcc 12 takes some 40 s of a processor and 420 MB, some 30 s without Redis,
+ * and 15 s with -O0.
  * A release is built with -O2. C11, gcc or clang, Linux, 64 bits; C++ programs compile this file by the C compiler.
  *
 {licence}
