@@ -5,12 +5,12 @@
  *               for the answer, the next key for the walk
  * The workloads are those of `add`, with keys of 8 to 100 bytes, dealt out to one family or to a thousand. Peers have a
  * table for each family.
- * Always true: calls are timed in blocks (of 16 among work, else of 1,024). Between two blocks the same loop runs without
- * calls of the table, its walks included; the median of those blocks is taken off the median of these. (With one family
- * and no walk the loop is the peer's own, as in `add`, and nothing is taken off.) The means of all are in the CSV file.
- * Each run begins where the one before it ended in the stream, so what is in no cache stays so. Quantiles are of calls
- * that were timed one by one, or in blocks of 16 where the clock costs as much as a call; nothing is taken off them, and
- * the row of the clock alone stands beside them. */
+ * Always true: calls are timed in blocks (of 16 among work, else of 1,024). Between two blocks the same loop runs
+ * without calls of the table, its walks included; the median of those blocks is taken off the median of these. (With
+ * one family and no walk the loop is the peer's own, as in `add`, and nothing is taken off.) The means of all are in
+ * the CSV file. Each run begins where the one before it ended in the stream, so what is in no cache stays so. Quantiles
+ * are of calls that were timed one by one, or in blocks of 16 where the clock costs as much as a call; nothing is taken
+ * off them, and the row of the clock alone stands beside them. */
 #include "bench/bench.h"
 #include "bench/floor.h"
 #include "bench/lines.h"

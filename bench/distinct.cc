@@ -1,5 +1,5 @@
-/* distinct.cc -- `distinct`: what adding an element to a distinct count costs, beside an add to a counter; and what many
- * small sketches cost.
+/* distinct.cc -- `distinct`: what adding an element to a distinct count costs, beside an add to a counter; and what
+ * many small sketches cost.
  *   counter   tw_add() to one key
  *   small     tw_distinct_add() to one key that has ten elements
  *   large     tw_distinct_add() to one key that has some 400,000: the elements were all there before

@@ -105,8 +105,8 @@ int main(int argc, char **argv) {
     const bench_peer *first = form->first(), *hit = form->hit();
     void *self = first->make(&setup);
     if (self == nullptr) return 1;
-    /* Before the first call the engine's thread keeps the time. Before the hits the turn has given this thread a line of
-     * its own for the statistics of limits. Both take some ms. */
+    /* Before the first call the engine's thread keeps the time. Before the hits the turn has given this thread a line
+     * of its own for the statistics of limits. Both take some ms. */
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     let_time_stand(true);
     first->add(self, keys.at(0), keys.count());

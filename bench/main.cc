@@ -162,7 +162,8 @@ static void print_machine() {
 #endif
                 __VERSION__, tunables != nullptr ? tunables : "as it is");
     std::printf(
-        "peers:    one hash for all, inline and not keyed; ours is keyed. ns are medians of rounds, per call and thread;\n"
+        "peers:    one hash for all, inline and not keyed; ours is keyed. ns are medians of rounds, per call and "
+        "thread;\n"
         "          ratio: this over ours (tallywheel, view), above 1 ours is faster\n");
     print_left_out();
     std::fflush(stdout);

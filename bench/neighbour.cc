@@ -340,7 +340,8 @@ void command_neighbour(Bench &bench) {
     const std::vector<Who> &all = everybody();
     rotate<Who>(all, bench.rounds(3), [&](int round, const Who &who) { measure(bench, keys, round, who); });
     std::printf(
-        "\nPING of another client while %llu keys a second are merged, us: as Redis serves (server and neighbour at real-time\n"
+        "\nPING of another client while %llu keys a second are merged, us: as Redis serves (server and neighbour at "
+        "real-time\n"
         "priority), and as processes share the machine\n%14s | %8s %8s %6s %8s %8s | %8s %8s %6s\n",
         static_cast<unsigned long long>(keys_a_second), "beside it", "p50", "p99", "ratio", "us/key", "kops", "p50",
         "p99", "ratio");

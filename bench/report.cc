@@ -195,8 +195,8 @@ void Report::plot_bars(const std::string &command, const std::vector<std::pair<s
     data << "END\n";
     lines
         << head(command, "ns for one call, 1 thread (less is better)", "1100,600") << data.str()
-        << "set datafile missing '?'\nset style data histogram\nset style histogram cluster gap 2\nset style fill solid 0.9 "
-           "noborder\nset logscale y\nset ylabel 'ns'\nplot ";
+        << "set datafile missing '?'\nset style data histogram\nset style histogram cluster gap 2\n"
+           "set style fill solid 0.9 noborder\nset logscale y\nset ylabel 'ns'\nplot ";
     for (size_t i = 0; i < peers.size(); i++)
         lines << (i == 0 ? "" : ", ") << "$data using " << i + 2 << ":xtic(1) title columnheader(" << i + 2 << ")"
               << colour_of(peers[i].first, i);
@@ -239,8 +239,10 @@ void Report::plot_latency(const std::string &command, const std::string &workloa
     lines << head(name, command + ", " + variant + ", " + std::to_string(threads) + " thread(s): how long calls took",
                   "1000,600");
     lines
-        << "set logscale xy\nset xrange [0.6:1e-7] reverse\nset yrange [0.01:*]\nset xlabel 'share of calls that were not slower'\nset ylabel 'microseconds'\n"
-           "set xtics ('50 %%' 0.5, '90 %%' 0.1, '99 %%' 0.01, '99.9 %%' 1e-3, '99.99 %%' 1e-4, '99.999 %%' 1e-5, '99.9999 %%' 1e-6)\n";
+        << "set logscale xy\nset xrange [0.6:1e-7] reverse\nset yrange [0.01:*]\n"
+           "set xlabel 'share of calls that were not slower'\nset ylabel 'microseconds'\n"
+           "set xtics ('50 %%' 0.5, '90 %%' 0.1, '99 %%' 0.01, '99.9 %%' 1e-3, "
+           "'99.99 %%' 1e-4, '99.999 %%' 1e-5, '99.9999 %%' 1e-6)\n";
     int block = 0;
     for (auto &[peer, form] : peers_of(command, workload, key_bytes)) {
         std::map<double, std::vector<double>, std::greater<double>> points;

@@ -1,7 +1,8 @@
 /* top.cc -- `top`: how long tw_top() takes over many keys, and how much it slows threads that add meanwhile.
  * One table of --keys keys (10 million), counted by Zipf's law. Then threads add to it without a pause (two, or one by
- * --threads 1), for spans of a quarter of a second. In every third span another thread asks for the heaviest 100 keys, again
- * and again; in every third one it reads memory of its own instead, as much as the counters have: the floor of any scan.
+ * --threads 1), for spans of a quarter of a second. In every third span another thread asks for the heaviest 100 keys,
+ * again and again; in every third one it reads memory of its own instead, as much as the counters have: the floor of
+ * any scan.
  *   ms          one tw_top(), while nobody adds; while the threads do
  *   ns alone    an add of these threads, in spans in which nobody asks
  *   ns asked    the same where somebody asks; `slower`: by how many percent

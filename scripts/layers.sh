@@ -48,7 +48,11 @@ beyond() {
     xargs env LC_ALL=C.UTF-8 grep -nE "^.{$(($1 + 1)),}" /dev/null
 }
 echo include/tallywheel.h | beyond 100 | must_be_empty "the public header has 100 columns"
-sources engine sync extras tools nginx examples tests bench | beyond 120 | must_be_empty "code and its comments have 120 columns"
+# clang-format breaks no text (BreakStringLiterals), and looks at no comment: who writes a long one breaks it, where a reader
+# would. tallywheel.cdef.h is generated: one declaration is one line.
+find engine sync extras tools nginx examples tests bench bindings include -type f ! -name '*.cdef.h' \
+    \( -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.cpp' -o -name '*.hpp' \) | sort | beyond 120 |
+    must_be_empty "code, its texts and its comments have 120 columns"
 # Tables and code blocks apart: a table's row is one line.
 python3 - <<'END' | must_be_empty "docs/*.md, README.md and bench/README.md have 120 columns"
 import glob

@@ -1,6 +1,6 @@
-/* floor.cc -- no table: what no table of counters can do without. The engine's keyed hash of the key, a read of the line
- * that the hash names (of two lines for slots of 128 bytes), and an atomic add to it. No key is compared: keys that meet
- * on a line share its count.
+/* floor.cc -- no table: what no table of counters can do without. The engine's keyed hash of the key, a read of the
+ * line that the hash names (of two lines for slots of 128 bytes), and an atomic add to it. No key is compared: keys
+ * that meet on a line share its count.
  * Always true: the sum is right. The number of counters is not that of the keys. */
 #include "bench/floor.h"
 #include "bench/lines.h"

@@ -2,8 +2,8 @@
  *
  *     cc -O2 -shared -fPIC -o libtallywheel_php.so tallywheel_php.c -ltallywheel
  *
- * A preload file of opcache cannot open it: if the master is root, PHP runs that file in a child, whose engine no worker
- * inherits. ffi.preload loads a library in the master itself.
+ * A preload file of opcache cannot open it: if the master is root, PHP runs that file in a child, whose engine no
+ * worker inherits. ffi.preload loads a library in the master itself.
  * Environment of the master: TALLYWHEEL_LIMITS, a file of limits (default /etc/tallywheel/php.limits);
  * TALLYWHEEL_REDIS_URL; TALLYWHEEL_LOG.
  * Always true: what fails says why: tallywheel_why(). A master whose limits cannot be read starts, and says so on its

@@ -26,7 +26,7 @@ says() {
     grep -qF -- "$1" "$TW_ROOT/said"
 }
 
-echo 1..69
+echo 1..70
 
 # ---- models carry digests of what they copy
 
@@ -204,7 +204,7 @@ ok $? 'comparisons and constants of functions and macros can be changed, not tho
 # ---- the rules between folders
 
 rm -rf "${TW_ROOT:?}"/*
-for part in engine/base engine/turn sync extras tools nginx examples tests/orderings tests/cli bench include scripts docs; do mkdir -p "$TW_ROOT/$part"; done
+for part in engine/base engine/turn sync extras tools nginx examples tests/orderings tests/cli bench bindings include scripts docs; do mkdir -p "$TW_ROOT/$part"; done
 cp "$1/meson.build" "$TW_ROOT/" && cp "$1/include/tallywheel.h" "$TW_ROOT/include/" && cp "$1/engine/meson.build" "$TW_ROOT/engine/" &&
     cp "$1/sync/meson.build" "$TW_ROOT/sync/" && cp "$1/extras/meson.build" "$TW_ROOT/extras/" && cp "$1/tools/meson.build" "$TW_ROOT/tools/"
 clock() { # LINE
@@ -235,6 +235,10 @@ clock 'void twi_say(void) { puts("x"); }'
 layers 1 && says 'the library neither ends the process nor prints' && says 'engine/base/clock.c:2'
 ok $? 'and so is a line that a rule forbids'
 clock '#include "tallywheel.h"'
+{ echo '// model.cpp -- a model.' && printf 'const char *text = "%099d";\nconst char *text = "%098d";\n' 0 0; } >"$TW_ROOT/tests/orderings/model.cpp"
+layers 1 && says 'tests/orderings/model.cpp:2:' && ! says 'model.cpp:3:'
+ok $? 'and a text of more than 120 columns, also in C++'
+rm "$TW_ROOT/tests/orderings/model.cpp"
 long_row="| $(printf '%0121d' 0) |"
 { printf '%s\n\n```\n%s\n```\n\n' "$long_row" "$long_row" && printf '%0121d\n' 0; } >"$TW_ROOT/docs/A.md"
 layers 1 && says 'docs/A.md:7: 121 columns' && [ "$(grep -c columns "$TW_ROOT/said")" -eq 2 ]

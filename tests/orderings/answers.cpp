@@ -1,8 +1,8 @@
-// answers.cpp -- models of calls that answer later: a call answered or forgotten, an operation given back before its family is
-// freed, an answer for a thread that waits, the second thread that is made by whoever comes first, and what two threads of a
-// process of a shared engine may come to at once: the waiters, the dispatcher and its making.
-// Left out: the lists of operations and of lanes, which mutexes keep; the wake of the thread that waits (events.cpp); the
-// second thread's end, which begins when nobody starts or wakes any more.
+// answers.cpp -- models of calls that answer later: a call answered or forgotten, an operation given back before its
+// family is freed, an answer for a thread that waits, the second thread that is made by whoever comes first, and what
+// two threads of a process of a shared engine may come to at once: the waiters, the dispatcher and its making.
+// Left out: the lists of operations and of lanes, which mutexes keep; the wake of the thread that waits (events.cpp);
+// the second thread's end, which begins when nobody starts or wakes any more.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   sync/ask/lanes.c:twi_lanes_forget 9faa0d1c46d5
 //   sync/ask/lanes.c:twi_lanes_claim c595f7dc9924
@@ -19,7 +19,7 @@
 //   engine/core/calls.c:twi_second_wake 44188791728d
 #include "tests/orderings/model.hpp"
 
-// ---- a call is answered or forgotten ------------------------------------------------------------------------------------
+// ---- a call is answered or forgotten --------------------------------------------------------------------------------
 
 // The driver has a reply; its caller goes, and frees what answered() would touch.
 struct hearing : rl::test_suite<hearing, 2> {
@@ -67,7 +67,7 @@ struct hearing : rl::test_suite<hearing, 2> {
     }
 };
 
-// ---- a family is freed when its last operation has been given back ------------------------------------------------------
+// ---- a family is freed when its last operation has been given back --------------------------------------------------
 
 // Two operations of a family that is closed, each with the family in hand until it is given back; and the turn.
 struct giving : rl::test_suite<giving, 3> {
@@ -99,7 +99,7 @@ struct giving : rl::test_suite<giving, 3> {
     }
 };
 
-// ---- an answer for a thread that waits ----------------------------------------------------------------------------------
+// ---- an answer for a thread that waits ------------------------------------------------------------------------------
 
 struct waiting : rl::test_suite<waiting, 2> {
     rl::atomic<unsigned> is_over;
@@ -133,7 +133,7 @@ struct waiting : rl::test_suite<waiting, 2> {
     }
 };
 
-// ---- the second thread --------------------------------------------------------------------------------------------------
+// ---- the second thread ----------------------------------------------------------------------------------------------
 
 // Two callers start it and wake it, one thread wakes it if it is there.
 struct second : rl::test_suite<second, 3> {
@@ -166,7 +166,7 @@ struct second : rl::test_suite<second, 3> {
     }
 };
 
-// ---- the leader's turn and the second thread of its process --------------------------------------------------------------
+// ---- the leader's turn and the second thread of its process ---------------------------------------------------------
 
 // `waits`: they look at the waiters, otherwise they drive the calls.
 template <bool waits> struct one_at_a_time : rl::test_suite<one_at_a_time<waits>, 2> {
@@ -225,14 +225,16 @@ struct dispatching : rl::test_suite<dispatching, 3> {
     }
 };
 
-// ---- what is weakened ---------------------------------------------------------------------------------------------------
+// ---- what is weakened -----------------------------------------------------------------------------------------------
 
-static const char other_half[] = "the other half of a read-modify-write: who gives back reads nothing of who gave back before";
+static const char other_half[] =
+    "the other half of a read-modify-write: who gives back reads nothing of who gave back before";
 
 static const char taken_alone[] = "who finds it taken goes, and reads nothing";
 static const char kept[] = "who is too late destroys its own, and looks again for that of the other (AN14)";
 
-static const char one_word[] = "one of the two has the number; what it leads to was written under the lock of the lanes";
+static const char one_word[] =
+    "one of the two has the number; what it leads to was written under the lock of the lanes";
 
 int main() {
     const model_mutant of_hearing[] = {{AN7, STEP, NULL},        {AN7, ACQUIRE, one_word}, {AN7, RELEASE, one_word},

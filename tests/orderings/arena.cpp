@@ -1,5 +1,5 @@
-// arena.cpp -- models of free_map.c, arena.c and part.c: lines that are free, the hint to them, a segment that is carved, who
-// is refused, and a part that is set aside while others count.
+// arena.cpp -- models of free_map.c, arena.c and part.c: lines that are free, the hint to them, a segment that is
+// carved, who is refused, and a part that is set aside while others count.
 // Left out: which of several runs is taken, untouched segments, sizes, what is gathered before a large piece is looked
 // for; where a search begins, and how many segments have which hint; the reserve, one word of bits by the same labels.
 // Of parts: several in a list, and when one is empty: only the turn gives pieces of a family that is closed.
@@ -25,7 +25,8 @@
 //   engine/memory/part.c:twi_parts_take 82f29fee43d0
 #include "tests/orderings/model.hpp"
 
-// One segment of two words with two lines each. Three threads take runs of it, write to them, zero them and give them back.
+// One segment of two words with two lines each. Three threads take runs of it, write to them, zero them and give them
+// back.
 struct runs : rl::test_suite<runs, 3> {
     enum { LINES = 4 };
     rl::atomic<unsigned> words[2]; // a bit a line: free
@@ -302,7 +303,8 @@ struct parting {
     }
 };
 
-// Lines come back to the whole, zeroed; one thread sets the segment aside, the two others take of the family's newest part.
+// Lines come back to the whole, zeroed; one thread sets the segment aside, the two others take of the family's newest
+// part.
 struct set_aside : rl::test_suite<set_aside, 3>, parting {
     rl::atomic<unsigned> parts; // the family's newest part; 0: none
     rl::atomic<unsigned> own_bits;

@@ -1,6 +1,7 @@
-// clock.cpp -- model of the stamp beside the word of the clock: who finds that the word is young has a word that is as late as the
-// stamp.
-// Left out: the state in the word, and what a counter is. It is a plain variable here, which each thread reads as it is.
+// clock.cpp -- model of the stamp beside the word of the clock: who finds that the word is young has a word that is as
+// late as the stamp.
+// Left out: the state in the word, and what a counter is. It is a plain variable here, which each thread reads as it
+// is.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/base/clock.h:twi_clock_is_young 24ed24cb7295
 //   engine/base/clock.c:put_stamp 1e9f73a1c875

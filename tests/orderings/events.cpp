@@ -1,6 +1,7 @@
-// events.cpp -- model of the library's own event counts: a thread that raises and one that goes to sleep do not miss each other.
-// Left out: the deadline, so that a missed wake is a deadlock. The kernel's futex is a mutex and a condition: it looks at the
-// word and queues the thread in one step, and takes an order from nobody (its look is relaxed).
+// events.cpp -- model of the library's own event counts: a thread that raises and one that goes to sleep do not miss
+// each other.
+// Left out: the deadline, so that a missed wake is a deadlock. The kernel's futex is a mutex and a condition: it looks
+// at the word and queues the thread in one step, and takes an order from nobody (its look is relaxed).
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/base/event_count_own.c:twi_event_count_value 6c5d25fa0679
 //   engine/base/event_count_own.c:twi_event_count_raise b6fa22fe6ffb

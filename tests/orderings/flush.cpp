@@ -1,6 +1,6 @@
 // flush.cpp -- model of engine/turn/turn.c: processes that flush raise a word, and the leader serves it in rounds.
-// Left out: the collection itself (marks.cpp `flushing`: one word stands for a caller's adds), and how the turn goes from one
-// leader to the next. A round is lost if its leader ends.
+// Left out: the collection itself (marks.cpp `flushing`: one word stands for a caller's adds), and how the turn goes
+// from one leader to the next. A round is lost if its leader ends.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/turn/turn.c:twi_flush_take b127e0ca529d
 //   engine/turn/turn.c:twi_flush_state 2f7cf5079230

@@ -1,5 +1,6 @@
-// holds.cpp -- models of engine/reserve/hold_shared.c: slots that processes take and give back, of which one is killed between
-// any two steps, and the leader that gives back what it had; how a table and an account are made; a process that leaves.
+// holds.cpp -- models of engine/reserve/hold_shared.c: slots that processes take and give back, of which one is killed
+// between any two steps, and the leader that gives back what it had; how a table and an account are made; a process
+// that leaves.
 // Left out: the table's cells and their keys (table.cpp), memory that runs out, versions that wrap.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/reserve/hold_shared.c:begin_step d9478eb1055f
@@ -21,7 +22,7 @@
 
 #define twi_store_seqcst(p, v, label) (p)->store((v), is_weak(label, RELEASE) ? rl::mo_release : rl::mo_seq_cst, $)
 
-// ---- steps of processes, of which one is killed -------------------------------------------------------------------------
+// ---- steps of processes, of which one is killed ---------------------------------------------------------------------
 
 enum step { STEP_NONE, STEP_TAKE, STEP_GIVE, STEP_GIVE_ALL };
 enum { VERSION_MASK = 255, STEP_SHIFT = 8, PLACE_SHIFT = 10, USED_SHIFT = 12, HELD_SHIFT = 8 };
@@ -182,7 +183,7 @@ struct holding : rl::test_suite<holding, PROCESSES + 1> {
     }
 };
 
-// ---- a table, and a line of accounts, are made by whoever comes first ---------------------------------------------------
+// ---- a table, and a line of accounts, are made by whoever comes first -----------------------------------------------
 
 struct making : rl::test_suite<making, 3> {
     rl::atomic<unsigned> slots, base, words[4]; // 0: none; numbers of threads are 1 to 3
@@ -225,10 +226,10 @@ struct making : rl::test_suite<making, 3> {
     }
 };
 
-// ---- a process leaves, and its place serves another one -----------------------------------------------------------------
+// ---- a process leaves, and its place serves another one -------------------------------------------------------------
 
-// The process steps on its account, with plain words here, and leaves. The leader gives back what it has left, and clears its
-// place. Another process takes the place.
+// The process steps on its account, with plain words here, and leaves. The leader gives back what it has left, and
+// clears its place. Another process takes the place.
 struct leaving : rl::test_suite<leaving, 3> {
     enum { CLEARING = 1, FIRST = 2, SECOND = 3 };
     rl::atomic<unsigned> who, has_left;
@@ -271,9 +272,10 @@ struct leaving : rl::test_suite<leaving, 3> {
     }
 };
 
-// ---- two candidates leave at once ----------------------------------------------------------------------------------------
+// ---- two candidates leave at once -----------------------------------------------------------------------------------
 
-// Each one says that it has left, and then looks for the other one. One of them at least finds nobody, and leads at last.
+// Each one says that it has left, and then looks for the other one. One of them at least finds nobody, and leads at
+// last.
 struct last : rl::test_suite<last, 2> {
     rl::atomic<unsigned> has_left[2];
     unsigned is_last[2];
@@ -290,7 +292,7 @@ struct last : rl::test_suite<last, 2> {
     }
 };
 
-// ---- what is weakened ---------------------------------------------------------------------------------------------------
+// ---- what is weakened -----------------------------------------------------------------------------------------------
 
 int main() {
     const char *read_before = "each exchange is of a value that was loaded before (HS6)";

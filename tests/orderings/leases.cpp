@@ -1,8 +1,8 @@
-// leases.cpp -- models of engine/limit/lease.c and lease_renewal.c: leases are made, listed, drawn on, spent, given back and said again
-// while threads acquire and refund.
-// Left out: the count in the cell, how much is drawn, the words on the wire (all of that: tests/model/leases.c), time. What Redis
-// answers is decided in one step of the turn. Sections are those of epoch.h with the full fence (R1 to R6: reclaim.cpp).
-// A process that ends while it raises `drawn` (the next one stamps).
+// leases.cpp -- models of engine/limit/lease.c and lease_renewal.c: leases are made, listed, drawn on, spent, given
+// back and said again while threads acquire and refund.
+// Left out: the count in the cell, how much is drawn, the words on the wire (all of that: tests/model/leases.c), time.
+// What Redis answers is decided in one step of the turn. Sections are those of epoch.h with the full fence (R1 to R6:
+// reclaim.cpp). A process that ends while it raises `drawn` (the next one stamps).
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/limit/lease.h:twi_lease_of 66d4c05ca353
 //   engine/limit/lease.c:enlist 5bfd71852e92
@@ -51,7 +51,7 @@ struct sections {
     }
 };
 
-// ---- making, listing, saying again -------------------------------------------------------------------------------------
+// ---- making, listing, saying again ----------------------------------------------------------------------------------
 
 struct lists {
     struct lease { // number 0: none
@@ -205,7 +205,7 @@ struct returning : rl::test_suite<returning, 3> {
     }
 };
 
-// ---- units and the limit they were drawn under -------------------------------------------------------------------------
+// ---- units and the limit they were drawn under ----------------------------------------------------------------------
 
 struct units {
     sections s;
@@ -318,7 +318,7 @@ struct refunding : rl::test_suite<refunding, 3> {
     }
 };
 
-// ---- what Redis told of all --------------------------------------------------------------------------------------------
+// ---- what Redis told of all -----------------------------------------------------------------------------------------
 
 // Four units that were stranded turn out to be spent: at no moment are less than two unsold that nobody holds.
 struct telling : rl::test_suite<telling, 2> {
@@ -363,7 +363,8 @@ struct believing : rl::test_suite<believing, 2> {
 };
 
 int main() {
-    const char *pushes = "a push stores the number of the next one; the taker sees all pushes by their release sequence";
+    const char *pushes =
+        "a push stores the number of the next one; the taker sees all pushes by their release sequence";
     const char *later = "only a load that sees a later store of who lists it again would show it; relacy has none";
     const char *fresh = "who makes the way reads nothing behind it, and who loses loads it (J2)";
     const model_mutant make[] = {

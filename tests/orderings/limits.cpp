@@ -1,6 +1,6 @@
 // limits.cpp -- model of extras/limits.c: tables are swapped and freed while readers look things up in them.
-// Left out: what is looked up; one word stands for a table, and freeing is a write to it. A slot for each reader; a place is
-// used again by the table after the next.
+// Left out: what is looked up; one word stands for a table, and freeing is a write to it. A slot for each reader; a
+// place is used again by the table after the next.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   extras/limits.c:look_up 0eebb797a49f
 //   extras/limits.c:wait_for_readers 61c3929ae26e

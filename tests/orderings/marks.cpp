@@ -1,6 +1,6 @@
-// marks.cpp -- models of engine/count/dirty.c and of the collecting in collect.c: who marks what, and that a flush sees it.
-// Labels that the table of docs/CONCURRENCY.md has beside D1 to D4: D5, D6 the bits of a chunk (set, taken); D7, D8 the
-// lists of chunks and of windows (pushed, taken whole).
+// marks.cpp -- models of engine/count/dirty.c and of the collecting in collect.c: who marks what, and that a flush sees
+// it. Labels that the table of docs/CONCURRENCY.md has beside D1 to D4: D5, D6 the bits of a chunk (set, taken); D7, D8
+// the lists of chunks and of windows (pushed, taken whole).
 // Left out: what drivers return, the turn's own lists (`owed`: only the turn touches them), the overflow counter, room
 // that runs out, sorting; the window's words are two chunks of two counters.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
@@ -178,7 +178,8 @@ struct marks {
     void collect_chunk(chunk *chunk) {
         unsigned bits = twi_load_relaxed(&chunk->bits) != 0 ? twi_swap_acqrel(&chunk->bits, 0u, D6) : 0;
         for (unsigned index = 0; index < CELLS; index++)
-            if ((bits >> index & 1) != 0) distinct ? make_distinct(&chunk->cells[index]) : make_item(&chunk->cells[index]);
+            if ((bits >> index & 1) != 0)
+                distinct ? make_distinct(&chunk->cells[index]) : make_item(&chunk->cells[index]);
     }
     // ---- dirty.c: marks of a thread that has ended
 
@@ -285,7 +286,8 @@ struct merging : rl::test_suite<merging, 3> {
     }
 };
 
-// The turn unaided: two passes after the last adder has gone must find everything, also by loads that need not be fresh.
+// The turn unaided: two passes after the last adder has gone must find everything, also by loads that need not be
+// fresh.
 struct turning : rl::test_suite<turning, 3> {
     marks m;
     rl::atomic<unsigned> gone;
@@ -307,8 +309,8 @@ struct turning : rl::test_suite<turning, 3> {
     }
 };
 
-// A thread ends after any of its marks, beside a living adder. The turn finishes its marks when it sees the end, and two
-// passes later nothing is left.
+// A thread ends after any of its marks, beside a living adder. The turn finishes its marks when it sees the end, and
+// two passes later nothing is left.
 struct healing : rl::test_suite<healing, 3> {
     marks m;
     void before() {

@@ -2,13 +2,15 @@
 //
 // A model repeats functions of engine/ word by word, on small structures: same steps, same names of operations, same
 // labels. Its head names them, each with a digest of its text: scripts/model_digests.py tells which have changed since
-// somebody last read the two side by side (./dev check layers, ./dev check models). Each operation carries its label; the runner weakens one label at a time and expects the model to fail:
+// somebody last read the two side by side (./dev check layers, ./dev check models). Each operation carries its label;
+// the runner weakens one label at a time and expects the model to fail:
 //   acquire, release   that half of the operation becomes relaxed
 //   fence              the fence is gone
 //   step               the step that the label is about is done in the wrong way (said at its place in the model)
-// What survives must be excused in the table, with the reason; an excuse that is not true any more (the model fails after
-// all) is an error as well. relacy runs each on random schedules, with loads that may return what was overwritten: the same
-// ones in every run. Plain memory is rl::var: two accesses without an order between them are a failure.
+// What survives must be excused in the table, with the reason; an excuse that is not true any more (the model fails
+// after all) is an error as well. relacy runs each on random schedules, with loads that may return what was
+// overwritten: the same ones in every run. Plain memory is rl::var: two accesses without an order between them are a
+// failure.
 // Always true: one line of output for each model and each mutant; exit status 0 only if all of them are as expected.
 // Left out everywhere: what relacy does not have: loads that see stores of the future (load buffering), and a failed
 // compare-and-swap that reads an old value; of each atomic the three newest values can be read.
@@ -106,7 +108,7 @@ inline rl::memory_order failed_order_of(model_label label) {
         if (!is_weak(label, FENCE)) rl::atomic_thread_fence(rl::mo_seq_cst, $); \
     } while (0)
 
-// ---- the runner ------------------------------------------------------------------------------------------------------
+// ---- the runner -----------------------------------------------------------------------------------------------------
 
 struct model_mutant {
     model_label label;

@@ -1,7 +1,7 @@
-// near.cpp -- models of share.c twi_share_request_sync() and collect.c twi_port_collect_near_limit(): counters near their limit, which are
-// sent before their interval is over; and of the notes of overshoot.c.
-// Left out: what makes a counter near, and what is sent; a ring of two slots; a counter whose slot another one holds waits for
-// its interval, as one does that finds itself there already.
+// near.cpp -- models of share.c twi_share_request_sync() and collect.c twi_port_collect_near_limit(): counters near
+// their limit, which are sent before their interval is over; and of the notes of overshoot.c.
+// Left out: what makes a counter near, and what is sent; a ring of two slots; a counter whose slot another one holds
+// waits for its interval, as one does that finds itself there already.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/limit/share.c:twi_share_request_sync 3616f4263a70
 //   engine/turn/collect.c:twi_port_is_near_limit 35d3bb9cbcb0
@@ -88,7 +88,8 @@ struct meeting : rl::test_suite<meeting, 2> {
     }
 };
 
-// overshoot.c: a note is taken, written, looked at by the turn, let go and taken by another: never its name with another's limit.
+// overshoot.c: a note is taken, written, looked at by the turn, let go and taken by another: never its name with
+// another's limit.
 struct notes : rl::test_suite<notes, 3> {
     enum { BUSY = 1 };
     rl::atomic<unsigned> of;
@@ -121,7 +122,8 @@ struct notes : rl::test_suite<notes, 3> {
 };
 
 int main() {
-    const char *one_way = "the turn shows nothing to who comes near; that one swap takes what the other left is what counts";
+    const char *one_way =
+        "the turn shows nothing to who comes near; that one swap takes what the other left is what counts";
     const model_mutant come[] = {
         {Q1, RELEASE, NULL}, {Q2, ACQUIRE, NULL},    {Q3, RELEASE, NULL},    {Q3, STEP, NULL},      {Q4, ACQUIRE, NULL},
         {Q4, STEP, NULL},    {Q1, ACQUIRE, one_way}, {Q2, RELEASE, one_way}, {Q4, RELEASE, one_way},

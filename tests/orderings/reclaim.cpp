@@ -1,6 +1,6 @@
 // reclaim.cpp -- models of engine/memory/epoch.* and windows.c: sections and epochs, a window packed.
-// Left out: a fork; nested sections; a membarrier that the kernel refuses (then nothing is reached); what a thread that has
-// ended left unfinished is one word here (marks.cpp has it).
+// Left out: a fork; nested sections; a membarrier that the kernel refuses (then nothing is reached); what a thread that
+// has ended left unfinished is one word here (marks.cpp has it).
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/memory/epoch.h:twi_section_enter 3bb97647e9bf
 //   engine/memory/epoch.h:twi_section_leave 30b13bc44949
@@ -28,7 +28,7 @@
 //   engine/count/walk.c:let_go 98c6ede961fc
 #include "tests/orderings/model.hpp"
 
-// ---- sections: what is unlinked is reused only when nobody can hold it --------------------------------------------------
+// ---- sections: what is unlinked is reused only when nobody can hold it ----------------------------------------------
 
 enum fence_kind { FULL_FENCES, MEMBARRIER };
 
@@ -43,8 +43,8 @@ template <fence_kind kind> struct sections : rl::test_suite<sections<kind>, 3> {
     rl::atomic<unsigned> reclaim_epoch;
     rl::atomic<int> linked; // which piece is reachable: 1, 2; 0: none
     rl::var<int> pieces[3];
-    // membarrier(2): each reader runs a full fence at some moment between two of its instructions; the call returns when
-    // all have. A reader that is gone has none to run.
+    // membarrier(2): each reader runs a full fence at some moment between two of its instructions; the call returns
+    // when all have. A reader that is gone has none to run.
     rl::atomic<unsigned> interrupts[2], answers[2];
     unsigned calls;
 
@@ -171,10 +171,10 @@ template <fence_kind kind> struct sections : rl::test_suite<sections<kind>, 3> {
     }
 };
 
-// ---- a thread that ends ------------------------------------------------------------------------------------------------
+// ---- a thread that ends ---------------------------------------------------------------------------------------------
 
-// A thread ends in a section, and has said a step that it has not made. The turn heals that, which needs the piece that the
-// section keeps. Another thread wants the slot.
+// A thread ends in a section, and has said a step that it has not made. The turn heals that, which needs the piece that
+// the section keeps. Another thread wants the slot.
 struct ending : rl::test_suite<ending, 3> {
     enum { FREE, HELD };
     rl::atomic<unsigned> reclaim_epoch, linked, slot_epoch, marking;
@@ -293,7 +293,7 @@ struct ending : rl::test_suite<ending, 3> {
     }
 };
 
-// ---- a window that is packed ---------------------------------------------------------------------------------------------
+// ---- a window that is packed ----------------------------------------------------------------------------------------
 
 // windows.c and walk.c: a window's packed form takes the place of its table. One thread looks a key up, one walks over
 // the window outside of its section, while the turn publishes the packed form and gives the table back.

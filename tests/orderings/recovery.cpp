@@ -1,8 +1,8 @@
 // recovery.cpp -- model of engine/turn/recover.c and recover_flags.c: the owner of the turn dies in the middle of a
 // collection, and the next one makes the marks whole beside adders that live.
 // Left out: all lists but that of a window's chunks (the others have the same flag, order and look afterwards); heal.c
-// (marks.cpp); that `handed` is computed again (turn/inherit.c), so counting an item is one step here. An adder also says
-// marks of another engine, of which nothing else is modelled.
+// (marks.cpp); that `handed` is computed again (turn/inherit.c), so counting an item is one step here. An adder also
+// says marks of another engine, of which nothing else is modelled.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/memory/epoch.h:twi_marking_set 6b555ff44d9a
 //   engine/memory/epoch.h:twi_marking_end b0ff3c30a967

@@ -162,8 +162,9 @@ static bool holds(int all, unsigned index, unsigned value) {
     return (all >> 4 * index & 15) >= (int)value;
 }
 
-// Three registers, raised by two threads, through all forms; a third one reads, or seals. What was added is read, by the
-// adder at once (P3), and by anybody who knows of it; nothing else is; of two that add one element one is told of a change.
+// Three registers, raised by two threads, through all forms; a third one reads, or seals. What was added is read, by
+// the adder at once (P3), and by anybody who knows of it; nothing else is; of two that add one element one is told of a
+// change.
 template <bool seals> struct raising : rl::test_suite<raising<seals>, 3> {
     sketch s;
     rl::atomic<int> same_raised; // by how many threads the element that both add raised its register

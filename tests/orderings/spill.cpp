@@ -1,5 +1,5 @@
-// spill.cpp -- models of spill.c: an entry whose key is replaced, or whose count rises, while others read it; the lock of
-// a shard; and how a sketch comes to be.
+// spill.cpp -- models of spill.c: an entry whose key is replaced, or whose count rises, while others read it; the lock
+// of a shard; and how a sketch comes to be.
 // Left out: heap and index, which are under the lock; more than two words of an entry; more than two tries of a reader.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/table/spill.c:begin 392b8539c13d
@@ -14,8 +14,8 @@
 //   engine/table/spill.c:twi_spill_read 31f61a9bef7a
 #include "tests/orderings/model.hpp"
 
-// Key 1 has the entry, with a count of 1; key 2 takes it over, and then key 3. A reader sees one of them whole. If it does
-// not see key 1 any more, or cannot read the entry, it sees a floor of 1 at least.
+// Key 1 has the entry, with a count of 1; key 2 takes it over, and then key 3. A reader sees one of them whole. If it
+// does not see key 1 any more, or cannot read the entry, it sees a floor of 1 at least.
 // What a given-up entry may have had below zero is added to `debt` next to the floor, so the same orders hold for it.
 struct entry : rl::test_suite<entry, 2> {
     rl::atomic<unsigned> version, key, count, floor;
@@ -58,8 +58,8 @@ struct entry : rl::test_suite<entry, 2> {
     }
 };
 
-// One thread gives the entry of key 1 to key 2, another one counts in whatever key it finds there. A reader never sees the
-// key of the one with the count of the other, though the version stays as it is where a count rises.
+// One thread gives the entry of key 1 to key 2, another one counts in whatever key it finds there. A reader never sees
+// the key of the one with the count of the other, though the version stays as it is where a count rises.
 struct rising : rl::test_suite<rising, 3> {
     rl::atomic<unsigned> lock, version, key, count;
     void before() {

@@ -1,4 +1,5 @@
-// stripes.cpp -- models of engine/table/stripe.* and slice.c: a counter becomes striped while threads add, read, take and seal.
+// stripes.cpp -- models of engine/table/stripe.* and slice.c: a counter becomes striped while threads add, read, take
+// and seal.
 // Left out: which adder asks and when (but not the asking: S5, S6), the edge of the range, DIRTY of each word (as in
 // marks.cpp, word by word), `base` and `shown`, a look without units; two stripes, limits of a few units.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
@@ -219,7 +220,8 @@ struct striped {
     }
 };
 
-// Adders with and without a view, a reader, and the turn, which stripes the cell and, perhaps, seals it. P1, P3, E1, E34.
+// Adders with and without a view, a reader, and the turn, which stripes the cell and, perhaps, seals it. P1, P3, E1,
+// E34.
 template <bool seals> struct adding : rl::test_suite<adding<seals>, 4> {
     striped s;
     rl::atomic<int> added;
@@ -256,7 +258,8 @@ template <bool seals> struct adding : rl::test_suite<adding<seals>, 4> {
     }
 };
 
-// Takers of a limit that is cut into slices meanwhile: never more than the limit; who is denied was denied rightly. E35, E36.
+// Takers of a limit that is cut into slices meanwhile: never more than the limit; who is denied was denied rightly.
+// E35, E36.
 struct taking : rl::test_suite<taking, 4> {
     enum { LIMIT = 4 };
     striped s;

@@ -1,10 +1,11 @@
 // table.cpp -- models of engine/table/table.*, index.c, area.* and of the freezing in cell.*: one generation.
-// A key is inserted with a record of an area or from chunks, published by its slot and PUBLISHED; leaves grow by closing,
-// copying and publishing, into a larger leaf or into two under a node, before which a wider root may replace the root;
-// walkers visit records; the turn seals and freezes.
+// A key is inserted with a record of an area or from chunks, published by its slot and PUBLISHED; leaves grow by
+// closing, copying and publishing, into a larger leaf or into two under a node, before which a wider root may replace
+// the root; walkers visit records; the turn seals and freezes.
 // An area may also come later: the first insert begins it, each insert makes a chunk, and the others go on without.
-// Left out: memory that runs out, keys_max, keys of more than one line (or of another kind of record than the area's), spare records
-// (what loses a race stays unused), nodes of more than two entries below the root (which has at most four here), which place a key has in an area, the window around it.
+// Left out: memory that runs out, keys_max, keys of more than one line (or of another kind of record than the area's),
+// spare records (what loses a race stays unused), nodes of more than two entries below the root (which has at most four
+// here), which place a key has in an area, the window around it.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/table/cell.h:twi_cell_count 7562a9d22fc5
 //   engine/table/cell.h:twi_cell_local 37154efab913
@@ -250,7 +251,8 @@ struct table {
             if (next == 0 || kind_of(next) == ENTRY_SEALED) return 0;
         }
     }
-    // As look_in_index() in add_fast.h: like find(), but it does not follow a closed leaf, and tells what it has seen free.
+    // As look_in_index() in add_fast.h: like find(), but it does not follow a closed leaf, and tells what it has seen
+    // free.
     unsigned find_fast(unsigned key, vacancy *seen) {
         unsigned stop, bits;
         rl::atomic<unsigned> *where;
@@ -529,7 +531,7 @@ struct table {
     }
 };
 
-// ---- inserting, growing, walking ------------------------------------------------------------------------------------------
+// ---- inserting, growing, walking ------------------------------------------------------------------------------------
 
 // Two inserters that meet at one key, one of which also fills the leaf, and a finder that walks. P3, T1 to T4, E33.
 template <bool splits, bool with_area> struct inserting : rl::test_suite<inserting<splits, with_area>, 3> {
@@ -591,9 +593,10 @@ struct late_areas : rl::test_suite<late_areas, 3> {
     }
 };
 
-// ---- sealing ------------------------------------------------------------------------------------------------------------------
+// ---- sealing --------------------------------------------------------------------------------------------------------
 
-// Adders that insert and grow while the turn seals: what was added to a counter that was not frozen is in a final, once.
+// Adders that insert and grow while the turn seals: what was added to a counter that was not frozen is in a final,
+// once.
 struct sealing : rl::test_suite<sealing, 4> {
     table t;
     rl::atomic<unsigned> added;
@@ -637,7 +640,7 @@ typedef inserting<false, false> inserting_false_false;
 typedef inserting<true, false> inserting_true_false;
 typedef inserting<false, true> inserting_false_true;
 
-// ---- freezing -------------------------------------------------------------------------------------------------------------
+// ---- freezing -------------------------------------------------------------------------------------------------------
 
 // One counter: adders who decide again, the closer, and a reader. E1, E18.
 struct freezing : rl::test_suite<freezing, 4> {

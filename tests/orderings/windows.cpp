@@ -1,8 +1,8 @@
-// windows.cpp -- models of engine/core/window_map.c, of family.h and lookup.c where windows change, and of the turn's ownership.
-// The map of windows: opening, replacing the map, unlinking what is dropped (W3 to W6); the short cut `current` (W1, W2); a
-// key that begins a life behind the back of another (N1, N2); a window that is told to be over (N5, N2); a bucket's word that goes
-// on in the next window (N3, N4); times of a family that are made longer (F1, F2); who owns the turn (E1, E2). W7 is the
-// phase of a window, as copiers read it.
+// windows.cpp -- models of engine/core/window_map.c, of family.h and lookup.c where windows change, and of the turn's
+// ownership. The map of windows: opening, replacing the map, unlinking what is dropped (W3 to W6); the short cut
+// `current` (W1, W2); a key that begins a life behind the back of another (N1, N2); a window that is told to be over
+// (N5, N2); a bucket's word that goes on in the next window (N3, N4); times of a family that are made longer (F1, F2);
+// who owns the turn (E1, E2). W7 is the phase of a window, as copiers read it.
 // Left out: memory that runs out, a map that is replaced before it is full, a copy given up half-way, announcing to the
 // wheel, reuse of a retired map (reclaim.cpp), lives beyond the second.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
@@ -244,7 +244,8 @@ struct lives : rl::test_suite<lives, 3> {
     }
 };
 
-// closing_send.c: what an engine says that it has drained, nobody counts in any more. Trap R1. The turn raises the clock, and then looks.
+// closing_send.c: what an engine says that it has drained, nobody counts in any more. Trap R1. The turn raises the
+// clock, and then looks.
 struct told : rl::test_suite<told, 2> {
     family f;
     rl::atomic<unsigned> clock;
@@ -273,7 +274,8 @@ struct told : rl::test_suite<told, 2> {
     }
 };
 
-// window_end.c, closing_send.c with a watermark that a third raises: what the turn has seen it pass, nobody counts in who opens it unseen.
+// window_end.c, closing_send.c with a watermark that a third raises: what the turn has seen it pass, nobody counts in
+// who opens it unseen.
 struct passed : rl::test_suite<passed, 3> {
     family f;
     rl::atomic<unsigned> watermark;
@@ -304,8 +306,8 @@ struct passed : rl::test_suite<passed, 3> {
     }
 };
 
-// gcra.c: who finds the bucket's word of the window before closed finds the clock past that window; what was charged there is
-// carried over, each charge once. E22, E23.
+// gcra.c: who finds the bucket's word of the window before closed finds the clock past that window; what was charged
+// there is carried over, each charge once. E22, E23.
 struct buckets : rl::test_suite<buckets, 3> {
     enum { CLOSED_WORD = 1, CHARGE = 2 };
     rl::atomic<unsigned> clock, word;

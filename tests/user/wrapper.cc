@@ -1,5 +1,5 @@
-/* wrapper.cc -- tallywheel.hpp as a C++ program uses it; compiled with -std=c++17 -Wall -Wextra -Werror, without exceptions and
- * without RTTI. Exits 0 when every figure and every answer is right; else names the line. */
+/* wrapper.cc -- tallywheel.hpp as a C++ program uses it; compiled with -std=c++17 -Wall -Wextra -Werror, without
+ * exceptions and without RTTI. Exits 0 when every figure and every answer is right; else names the line. */
 #include <tallywheel.hpp>
 
 #include <cstdio>
@@ -176,8 +176,8 @@ static int others() {
     return unlink(path);
 }
 
-/* Calls that answer later: at once where nobody waits, else once by the queue, wherever the request has moved to; one that
- * is destroyed is not answered. Without Redis units that are refunded are what is waited for. */
+/* Calls that answer later: at once where nobody waits, else once by the queue, wherever the request has moved to; one
+ * that is destroyed is not answered. Without Redis units that are refunded are what is waited for. */
 static int answers_later() {
     tallywheel::engine engine;
     tallywheel::family stock;
