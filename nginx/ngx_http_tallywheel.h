@@ -216,10 +216,6 @@ typedef struct {
 } ngx_http_tallywheel_wait_t;
 
 typedef struct {
-    ngx_http_request_t              *request;
-    ngx_http_tallywheel_loc_conf_t  *conf;
-    tw_claim                        *claims;     /* none if conf->is_simple */
-    ngx_http_tallywheel_entry_t     *entries;    /* in the order of the claims */
     ngx_uint_t                       count;
     ngx_uint_t                       joined;     /* so many of the first ones admit together, or not at all */
     ngx_uint_t                       next;       /* the entry that waits, or will be looked at next */
@@ -243,7 +239,11 @@ typedef struct {
     unsigned                         unknown:1;  /* denied without an answer about the limit */
     unsigned                         looked:1;
     unsigned                         unseen:1;   /* it only looked, and nobody here knows the count in Redis yet */
-    tw_verdict                       verdict;    /* this and what follows are not zeroed at first */
+    ngx_http_request_t              *request;    /* this and what follows are not zeroed at first */
+    ngx_http_tallywheel_loc_conf_t  *conf;
+    tw_claim                        *claims;     /* these two are not set if conf->is_simple */
+    ngx_http_tallywheel_entry_t     *entries;    /* in the order of the claims */
+    tw_verdict                       verdict;
     tw_key                           key;        /* of the only rule, if conf->is_simple */
     ngx_pool_cleanup_t               cleanup;    /* if one of the rules waits */
 } ngx_http_tallywheel_ctx_t;
@@ -426,6 +426,31 @@ ngx_http_tallywheel_length(const tw_family_options *options)
 }
 
 
+/* Does the same as ngx_http_get_indexed_variable() for a variable that has no value yet, in half of the instructions. A
+ * variable that needs itself still ends there: its handler asks that function for the variables that it needs. */
+static ngx_inline ngx_http_variable_value_t *
+ngx_http_tallywheel_evaluate_variable(ngx_http_request_t *r, ngx_int_t index, ngx_http_variable_value_t *value)
+{
+    ngx_http_variable_t        *v;
+    ngx_http_core_main_conf_t  *cmcf;
+
+    cmcf = ngx_http_get_module_main_conf(r, ngx_http_core_module);
+    v = (ngx_http_variable_t *) cmcf->variables.elts + index;
+
+    if (v->get_handler(r, value, v->data) != NGX_OK) {
+        value->valid = 0;
+        value->not_found = 1;
+        return NULL;
+    }
+
+    if (v->flags & NGX_HTTP_VAR_NOCACHEABLE) {
+        value->no_cacheable = 1;
+    }
+
+    return value;
+}
+
+
 /* The value of the variable with that index, or NULL. It is evaluated again if it cannot be cached. */
 static ngx_inline ngx_http_variable_value_t *
 ngx_http_tallywheel_find_variable(ngx_http_request_t *r, ngx_int_t index)
@@ -433,7 +458,7 @@ ngx_http_tallywheel_find_variable(ngx_http_request_t *r, ngx_int_t index)
     ngx_http_variable_value_t  *value = &r->variables[index];
 
     if (!value->valid && !value->not_found) {
-        value = ngx_http_get_indexed_variable(r, (ngx_uint_t) index);
+        value = ngx_http_tallywheel_evaluate_variable(r, index, value);
 
     } else if (value->no_cacheable) {
         value = ngx_http_get_flushed_variable(r, (ngx_uint_t) index);

@@ -89,7 +89,7 @@ ngx_http_tallywheel_create_ctx(ngx_http_request_t *r, ngx_http_tallywheel_loc_co
         return NULL;
     }
 
-    ngx_memzero(ctx, offsetof(ngx_http_tallywheel_ctx_t, verdict));
+    ngx_memzero(ctx, offsetof(ngx_http_tallywheel_ctx_t, request));
     ctx->request = r;
     ctx->conf = conf;
 
@@ -176,14 +176,6 @@ ngx_http_tallywheel_decide(ngx_http_tallywheel_ctx_t *ctx)
 }
 
 
-static ngx_inline ngx_int_t
-ngx_http_tallywheel_decide_first(ngx_http_tallywheel_ctx_t *ctx)
-{
-    return ctx->conf->is_simple ? ngx_http_tallywheel_decide_simply(ctx, ctx->conf->deciders[0])
-                                : ngx_http_tallywheel_decide(ctx);
-}
-
-
 static ngx_int_t
 ngx_http_tallywheel_preaccess_handler(ngx_http_request_t *r)
 {
@@ -213,23 +205,24 @@ ngx_http_tallywheel_preaccess_handler(ngx_http_request_t *r)
         }
 
         ctx->again = 0;
-        return ngx_http_tallywheel_decide_first(ctx);
+
+    } else {
+        conf = ngx_http_get_module_loc_conf(r, ngx_http_tallywheel_module);
+
+        if (conf->most == 0) {
+            return NGX_DECLINED;
+        }
+
+        ctx = ngx_http_tallywheel_create_ctx(r, conf);
+        if (ctx == NULL) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        kept->data = (u_char *) ctx;
     }
 
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_tallywheel_module);
-
-    if (conf->most == 0) {
-        return NGX_DECLINED;
-    }
-
-    ctx = ngx_http_tallywheel_create_ctx(r, conf);
-    if (ctx == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    kept->data = (u_char *) ctx;
-
-    return ngx_http_tallywheel_decide_first(ctx);
+    return ctx->conf->is_simple ? ngx_http_tallywheel_decide_simply(ctx, ctx->conf->deciders[0])
+                                : ngx_http_tallywheel_decide(ctx);
 }
 
 
