@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """nginx_instructions.py MODULE -- the user instructions of one request through nginx with each kind of rule, above those of
-a location without rules (a table of `./dev bench instructions`). callgrind counts them.
-One process of nginx serves one request after the other. Before the first figure its thread has made more than 1,024 calls
-in each family: so many take a longer way. A second figure is the bound that was planned. A busy machine adds some 100 for
-each call of an engine: callgrind is slow, and more calls find the time old and read the clock.
+a location without rules (a table of `./dev bench instructions`). callgrind counts them. A second figure is the bound that
+was planned.
+Counted is what lies under ngx_http_process_request(): the phases, the answer and the end of a request, not the parser. So
+nothing else that a worker does is in a figure: the turns of engines, timers, and nginx's time, which a busy machine has more
+often. Requests come in pipelines, and the figure is the difference of a long and a short one, the cheapest of each: the first
+request after a pause, whose call of an engine finds the time old and reads the clock, is in both.
+Before the first figure the thread has made more than 1,024 calls in each family: so many take a longer way.
 In a flood each request has a new key, and its zone of 1 MB was full before the first figure. Those rows are above a
 location without rules that has such requests.
 Always true: each answer has the status that its row expects."""
@@ -25,8 +28,9 @@ from rig import Nginx
 
 WARM = 1050
 FLOOD = 20000 # more keys than a zone of 1 MB has, and as many again as it has places of 8 bytes
-BATCHES = 10
-REQUESTS = 25
+BATCHES = 8
+SHORT, LONG = 1, 11 # requests of a pipeline; a long one fits into nginx's first buffer, 1 kB
+COUNTED = "ngx_http_process_request"
 ZONES = """limit_req_zone $binary_remote_addr zone=rate:1m rate=1000000r/s; limit_conn_zone $binary_remote_addr zone=slots:1m;
 tallywheel_zone fixed window=1h; tallywheel_zone other window=1h; tallywheel_zone even window=1s shape=gcra;
 tallywheel_zone sliding window=1h shape=sliding; tallywheel_zone held window=forever;
@@ -75,7 +79,7 @@ class Row:
     def __init__(self, name: str, port: int) -> None:
         self.name, self.port = name, port
         self.rules, self.status, self.bound = ROWS[name]
-        self.client = http.client.HTTPConnection("127.0.0.1", port)
+        self.client = None
         self.floods = "flood" in name
         self.base = BASES[self.floods]
         new_keys = (f"/?k={key:08}" for key in itertools.count())
@@ -85,29 +89,45 @@ class Row:
         return f"server {{ listen 127.0.0.1:{self.port}; location / {{ {self.rules} empty_gif; }} }}\n"
 
     def ask(self, requests: int) -> None:
+        """In one pipeline."""
+        if self.client is None:
+            self.client = socket.create_connection(("127.0.0.1", self.port))
+            self.answers = self.client.makefile("rb")
+        self.client.sendall(b"".join(f"GET {next(self.paths)} HTTP/1.1\r\nHost: a\r\n\r\n".encode() for _ in range(requests)))
         for _ in range(requests):
-            self.client.request("GET", next(self.paths))
-            answer = self.client.getresponse()
-            answer.read()
-            if answer.status != self.status:
-                raise AssertionError(f"{self.name}: {answer.status}, not {self.status}")
+            status = int(self.answers.readline().split()[1])
+            headers = http.client.parse_headers(self.answers)
+            self.answers.read(int(headers["Content-Length"]))
+            if status != self.status:
+                raise AssertionError(f"{self.name}: {status}, not {self.status}")
+
+    def warm(self, requests: int) -> None:
+        for _ in range(0, requests, LONG):
+            self.ask(LONG)
+
+    def counted(self, requests: int, process: int) -> int:
+        """Of a pipeline, the cheapest one: what its requests meet now and then, such as a new window, is in the others."""
+        found, before = [], counted_by(process)
+        for _ in range(BATCHES):
+            self.ask(requests)
+            after = counted_by(process)
+            found.append(after - before)
+            before = after
+        return min(found)
 
     def instructions(self, process: int) -> float:
-        """Of one request, in the cheapest batch: what nginx and its engines do now and then is in the others."""
-        batches = []
-        for _ in range(BATCHES):
-            self.ask(1)
-            control("-z", process)
-            self.ask(REQUESTS)
-            found = re.search(r"^\s*Th\s*\d+\s+([\d,]+)", control("-e", process), re.M)
-            if found is None or int(found[1].replace(",", "")) == 0:
-                raise AssertionError("callgrind counted nothing")
-            batches.append(int(found[1].replace(",", "")) / REQUESTS)
-        return min(batches)
+        return (self.counted(LONG, process) - self.counted(SHORT, process)) / (LONG - SHORT)
 
 
 def control(word: str, process: int) -> str:
     return subprocess.run(["callgrind_control", word, str(process)], capture_output=True, text=True, check=True).stdout
+
+
+def counted_by(process: int) -> int:
+    found = re.search(r"^\s*Th\s*\d+\s+([\d,]+)", control("-e", process), re.M)
+    if found is None or int(found[1].replace(",", "")) == 0:
+        raise AssertionError("callgrind counted nothing")
+    return int(found[1].replace(",", ""))
 
 
 def start(rows: list) -> Nginx:
@@ -119,7 +139,7 @@ def start(rows: list) -> Nginx:
         text = file.read().replace("worker_processes 0;", "").replace(f"access_log {server.home}/access.log;", "")
     with open(server.home + "/nginx.conf", "w", encoding="utf-8") as file:
         file.write(text)
-    rig.WRAPPER = ["valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={server.home}/callgrind"]
+    rig.WRAPPER = ["valgrind", "--tool=callgrind", "-q", f"--toggle-collect={COUNTED}", f"--callgrind-out-file={server.home}/callgrind"]
     return server.start()
 
 
@@ -135,7 +155,7 @@ def main() -> None:
     rows = [Row(name, port) for name, port in zip(names, free_ports(len(names)))]
     server = start(rows)
     for row in rows:
-        row.ask(FLOOD if row.floods else WARM)
+        row.warm(FLOOD if row.floods else WARM)
     bases = {}
     for row in rows:
         found = row.instructions(server.process.pid)
@@ -144,7 +164,9 @@ def main() -> None:
             print(f"{row.name:26}{found:8.0f}", flush=True)
         else:
             print(f"{row.name:26}{found - bases[row.base]:+8.0f}{row.bound:>8}", flush=True)
-        if options.keep: # of one batch
+        if options.keep: # of one pipeline
+            control("-z", server.process.pid)
+            row.ask(LONG)
             control("-d", server.process.pid)
             os.makedirs(options.keep, exist_ok=True)
             latest = max(glob.glob(server.home + "/callgrind.*"), key=os.path.getmtime)

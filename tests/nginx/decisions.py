@@ -46,6 +46,8 @@ log_format tw '$uri?$args $status $tallywheel_status $tallywheel_zone $tallywhee
 map $arg_n $amount { default 1; "~^([0-9]+)$" $1; "bad" "three"; }
 map "" $dash { default "-"; }
 map "" $limit { default 1000; }
+map "" $circle { default $round; }
+map "" $round { default $circle; }
 map $arg_max $most { default 3; "none" off; "one" 1; "bad" "many"; }
 server {
     LISTEN
@@ -54,6 +56,7 @@ server {
     location /units { tallywheel_limit month "b$arg_key" 10 n=$amount status=503; try_files /page =404; }
     location /by { tallywheel_limit month "c$arg_key" $most; try_files /page =404; }
     location /empty { tallywheel_limit month $arg_key 1; try_files /page =404; }
+    location /circle { tallywheel_limit month $circle 1; try_files /page =404; }
     location /both { tallywheel_limit month "d$arg_key" 5; tallywheel_limit day "d$arg_key" 2 status=403; try_files /page =404; }
     location /refund { tallywheel_limit month "e$arg_key" 2 refund=404; tallywheel_limit day "e$arg_key" 2 refund=4xx; try_files $arg_file =404; }
     location /trial { tallywheel_limit watched "f$arg_key" 2; tallywheel_headers ratelimit; try_files /page =404; }
@@ -111,6 +114,11 @@ def keys() -> None:
     long, other = "x" * 3000, "x" * 2999 + "y"
     same(statuses(one, "/empty?key=" + long, 2), [200, 429])
     same(statuses(one, "/empty?key=" + other, 2), [200, 429])
+
+
+def circle() -> None:
+    same(statuses(one, "/circle", 2), [200, 200])
+    wait_until("the log names the circle", lambda: 'cycle while evaluating variable "' in one.errors())
 
 
 def texts() -> None:
@@ -467,6 +475,7 @@ run("a limit admits as many as it says, and headers show the rest", limited)
 run("a request may cost several units, by a variable", units)
 run("the limit may come from a variable, be off, or be no number, which is no limit and is logged", limit_by_variable)
 run("an empty key is not limited, and a key that is too long is one all the same", keys)
+run("a variable that needs itself is nothing, and is logged", circle)
 run("a text with variables has the same value however it is written", texts)
 run("of several limits each request takes all or none", both)
 run("units return after the answers that refund= names", refunds)
