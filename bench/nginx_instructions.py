@@ -7,6 +7,7 @@ nothing else that a worker does is in a figure: the turns of engines, timers, an
 often. Requests come in pipelines, and the figure is the difference of a long and a short one, the cheapest of each: the first
 request after a pause, whose call of an engine finds the time old and reads the clock, is in both.
 Before the first figure the thread has made more than 1,024 calls in each family: so many take a longer way.
+The sliding window is a day: after the end of a shorter one each call looks at the earlier window, too.
 In a flood each request has a new key, and its zone of 1 MB was full before the first figure. Those rows are above a
 location without rules that has such requests.
 Always true: each answer has the status that its row expects."""
@@ -33,7 +34,7 @@ SHORT, LONG = 1, 11 # requests of a pipeline; a long one fits into nginx's first
 COUNTED = "ngx_http_process_request"
 ZONES = """limit_req_zone $binary_remote_addr zone=rate:1m rate=1000000r/s; limit_conn_zone $binary_remote_addr zone=slots:1m;
 tallywheel_zone fixed window=1h; tallywheel_zone other window=1h; tallywheel_zone even window=1s shape=gcra;
-tallywheel_zone sliding window=1h shape=sliding; tallywheel_zone held window=forever;
+tallywheel_zone sliding window=1d shape=sliding; tallywheel_zone held window=forever;
 limit_req_zone $arg_k zone=flood:1m rate=1r/s; tallywheel_zone flood window=1h full=evict memory=1m;
 tallywheel_zone flood_gcra window=1h shape=gcra full=evict memory=1m;"""
 ADDRESS = "$binary_remote_addr"
@@ -79,7 +80,7 @@ class Row:
     def __init__(self, name: str, port: int) -> None:
         self.name, self.port = name, port
         self.rules, self.status, self.bound = ROWS[name]
-        self.client = None
+        self.client = self.answers = None
         self.floods = "flood" in name
         self.base = BASES[self.floods]
         new_keys = (f"/?k={key:08}" for key in itertools.count())
@@ -139,7 +140,8 @@ def start(rows: list) -> Nginx:
         text = file.read().replace("worker_processes 0;", "").replace(f"access_log {server.home}/access.log;", "")
     with open(server.home + "/nginx.conf", "w", encoding="utf-8") as file:
         file.write(text)
-    rig.WRAPPER = ["valgrind", "--tool=callgrind", "-q", f"--toggle-collect={COUNTED}", f"--callgrind-out-file={server.home}/callgrind"]
+    rig.WRAPPER = ["valgrind", "--tool=callgrind", "-q", f"--toggle-collect={COUNTED}",
+        f"--callgrind-out-file={server.home}/callgrind"]
     return server.start()
 
 
