@@ -1,9 +1,14 @@
 /* keep.c -- which zones keep their counts when a configuration takes over from the running one.
  * A zone that names the same counters of the same engine keeps them, whatever else of it has changed. The workers of
- * the new configuration set its policies before they serve. A zone that loses its counts has a line in the log.
+ * the new configuration set its policies before they serve, or as soon as a worker that was stopped while it set them
+ * lets them. A zone that loses its counts has a line in the log.
  * Always true: only a zone of the running configuration is kept. So a zone that was changed, and is changed back later,
- * is a new one, whichever engines other zones keep. A late worker of an older configuration sets nothing. */
+ * is a new one, whichever engines other zones keep. A late worker of an older configuration sets nothing. No worker
+ * waits for one that is stopped. */
 #include "ngx_http_tallywheel.h"
+
+
+#define NGX_HTTP_TALLYWHEEL_POLICIES_WAIT  50   /* ms; a worker sets all policies in less than one */
 
 
 static ngx_http_tallywheel_main_conf_t  *ngx_http_tallywheel_running; /* NULL if there is none */
@@ -213,31 +218,78 @@ ngx_http_tallywheel_set_policy(ngx_cycle_t *cycle, ngx_http_tallywheel_zone_t *z
 }
 
 
-/* Each worker does this before it serves a request, so the first one does it for all. A worker that was killed here has
- * set a part, and the next one sets all. */
-void
-ngx_http_tallywheel_set_policies(ngx_cycle_t *cycle, ngx_http_tallywheel_main_conf_t *mcf)
+/* Returns NGX_BUSY if another worker has the lock. A worker that was killed with it has set a part, and the next one sets
+ * all. */
+static ngx_int_t
+ngx_http_tallywheel_try_policies(ngx_cycle_t *cycle, ngx_http_tallywheel_main_conf_t *mcf,
+    ngx_http_tallywheel_engine_t *e)
 {
-    ngx_uint_t                     i;
-    ngx_http_tallywheel_zone_t   **zone = mcf->zones.elts;
-    ngx_http_tallywheel_order_t   *order;
+    int                           rc;
+    ngx_uint_t                    i;
+    ngx_http_tallywheel_zone_t  **zone = mcf->zones.elts;
+
+    rc = pthread_mutex_trylock(&e->order->lock);
+
+    if (rc == EOWNERDEAD) {
+        (void) pthread_mutex_consistent(&e->order->lock);
+
+    } else if (rc != 0) {
+        return NGX_BUSY;
+    }
+
+    if (e->order->number <= mcf->number) {
+        e->order->number = mcf->number;
+
+        for (i = 0; i < mcf->zones.nelts; i++) {
+            if (zone[i]->engine == e && zone[i]->kept) {
+                ngx_http_tallywheel_set_policy(cycle, zone[i]);
+            }
+        }
+    }
+
+    (void) pthread_mutex_unlock(&e->order->lock);
+
+    return NGX_OK;
+}
+
+
+/* Each worker does this before it serves a request, so the first one does it for all. It waits for another one that is
+ * just doing it, but not for one that is stopped meanwhile: then its turns try again. */
+void
+ngx_http_tallywheel_begin_policies(ngx_cycle_t *cycle, ngx_http_tallywheel_main_conf_t *mcf,
+    ngx_http_tallywheel_engine_t *e)
+{
+    ngx_uint_t                    i, ms;
+    ngx_http_tallywheel_zone_t  **zone = mcf->zones.elts;
 
     for (i = 0; i < mcf->zones.nelts; i++) {
-        if (!zone[i]->kept) {
-            continue;
+        e->pending |= (zone[i]->engine == e && zone[i]->kept);
+    }
+
+    for (ms = 0; e->pending && ms <= NGX_HTTP_TALLYWHEEL_POLICIES_WAIT; ms++) {
+        if (ms) {
+            ngx_msleep(1);
         }
 
-        order = zone[i]->engine->order;
+        e->pending = (ngx_http_tallywheel_try_policies(cycle, mcf, e) == NGX_BUSY);
+    }
 
-        if (pthread_mutex_lock(&order->lock) == EOWNERDEAD) {
-            (void) pthread_mutex_consistent(&order->lock);
-        }
+    if (e->pending) {
+        ngx_log_error(NGX_LOG_WARN, cycle->log, 0, "tallywheel: zones keep earlier parameters, because the worker that "
+                      "sets them is stopped; this worker sets them when that one continues or ends");
+    }
+}
 
-        if (order->number <= mcf->number) {
-            order->number = mcf->number;
-            ngx_http_tallywheel_set_policy(cycle, zone[i]);
-        }
 
-        (void) pthread_mutex_unlock(&order->lock);
+/* Before each turn. If a newer configuration has set its policies meanwhile, nothing is left to set. */
+void
+ngx_http_tallywheel_continue_policies(ngx_http_tallywheel_engine_t *e)
+{
+    ngx_cycle_t                      *cycle = (ngx_cycle_t *) ngx_cycle;
+    ngx_http_tallywheel_main_conf_t  *mcf;
+
+    if (e->pending) {
+        mcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_tallywheel_module);
+        e->pending = (ngx_http_tallywheel_try_policies(cycle, mcf, e) == NGX_BUSY);
     }
 }

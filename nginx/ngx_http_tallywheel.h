@@ -186,6 +186,7 @@ struct ngx_http_tallywheel_engine_s {
     ngx_str_t                      password; /* as it was when the configuration was read */
     ngx_array_t                    families; /* of ngx_http_tallywheel_family_t */
     ngx_http_tallywheel_order_t   *order;    /* the master never reads it */
+    ngx_uint_t                     pending;  /* this worker has not set the policies of its zones yet (keep.c) */
     ngx_http_tallywheel_heirs_t   *heirs;    /* NULL if no worker has slots in Redis that others can give back */
     tw_engine                     *engine;   /* NULL if each worker opens one */
     ngx_msec_t                     sure_at;  /* ngx_current_msec; until then requests may wait (pause.c) */
@@ -280,7 +281,9 @@ ngx_int_t ngx_http_tallywheel_keep(ngx_http_tallywheel_main_conf_t *mcf, ngx_str
     ngx_http_tallywheel_zone_t *zone);
 void ngx_http_tallywheel_forget(ngx_http_tallywheel_main_conf_t *mcf);
 void ngx_http_tallywheel_accept(ngx_cycle_t *cycle, ngx_http_tallywheel_main_conf_t *mcf);
-void ngx_http_tallywheel_set_policies(ngx_cycle_t *cycle, ngx_http_tallywheel_main_conf_t *mcf);
+void ngx_http_tallywheel_begin_policies(ngx_cycle_t *cycle, ngx_http_tallywheel_main_conf_t *mcf,
+    ngx_http_tallywheel_engine_t *e);
+void ngx_http_tallywheel_continue_policies(ngx_http_tallywheel_engine_t *e);
 
 /* full.c */
 /* One parameter of tallywheel_zone. Returns NULL, or "" if it is another one, or the words that are expected. */

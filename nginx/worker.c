@@ -5,6 +5,7 @@
 
 
 #define NGX_HTTP_TALLYWHEEL_TURN_MAX  1000   /* ms; the longest time without a turn */
+#define NGX_HTTP_TALLYWHEEL_TRY_MAX   20     /* the same while policies are to be set */
 
 
 static void ngx_http_tallywheel_turn(ngx_http_tallywheel_engine_t *e);
@@ -29,9 +30,10 @@ ngx_http_tallywheel_due(ngx_event_t *ev)
 static void
 ngx_http_tallywheel_turn(ngx_http_tallywheel_engine_t *e)
 {
-    uint32_t  ms;
+    uint32_t  ms, most;
 
     ngx_http_tallywheel_inherit(e);
+    ngx_http_tallywheel_continue_policies(e);
 
     (void) tw_turn(e->engine);
 
@@ -48,7 +50,8 @@ ngx_http_tallywheel_turn(ngx_http_tallywheel_engine_t *e)
         ngx_del_timer(&e->timer); /* otherwise nginx keeps it, if it is due some 300 ms later */
     }
 
-    ngx_add_timer(&e->timer, ngx_min(ms, NGX_HTTP_TALLYWHEEL_TURN_MAX));
+    most = e->pending ? NGX_HTTP_TALLYWHEEL_TRY_MAX : NGX_HTTP_TALLYWHEEL_TURN_MAX;
+    ngx_add_timer(&e->timer, ngx_min(ms, most));
 
     ngx_http_tallywheel_check_outage();
 }
@@ -210,12 +213,9 @@ ngx_http_tallywheel_init_process(ngx_cycle_t *cycle)
         }
     }
 
-    if (mcf) {
-        ngx_http_tallywheel_set_policies(cycle, mcf);
-    }
-
     for (i = 0; mcf && i < mcf->engines.nelts; i++) {
         e = mcf->engines.elts;
+        ngx_http_tallywheel_begin_policies(cycle, mcf, e[i]);
 
         if (ngx_http_tallywheel_start(e[i], cycle->log) != NGX_OK) {
             return NGX_ERROR;

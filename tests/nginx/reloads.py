@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""reloads.py MODULE SOURCES -- what a reload keeps, what begins anew, and what the master has afterwards (TAP).
+"""reloads.py MODULE SOURCES STOP_IN_SET -- what a reload keeps, what begins anew, and what the master has afterwards (TAP).
 
 Method: a real nginx reloads configurations whose zones differ in one parameter. The counts are seen in answers, and the
 lines in the error log. Maps and descriptors of the master are counted before and after 25 reloads,
@@ -112,14 +112,50 @@ def a_late_worker() -> None:
         server.process.send_signal(signal.SIGHUP)
         wait_until("the first worker has ended, and a third one runs",
             lambda late=late, first=first: len(children(server)) == 2 and late in children(server) and not first & children(server))
-        try:
-            same(server.ask("/page").status, 429, "the third worker")
-        except TimeoutError:
-            pass  # the late one was stopped while it had the lock of the policies, for which the third one waits
+        answer = server.ask("/page")  # the late one may have been stopped after it had set its policy (a_stopped_worker)
+        same(answer.status, 200 if answer.getheader("X-Shadow") else 429, "the third worker")
         os.kill(late, signal.SIGCONT)
         wait_until("the late worker has ended", lambda late=late: late not in children(server))
-        same(server.ask("/page").status, 429, "after the late worker")
+        wait_until("the policy of the newest configuration", lambda: server.ask("/page").status == 429)
     end(server)
+
+
+def state(process: int) -> str:
+    return rig.read(f"/proc/{process}/stat").rpartition(")")[2].split()[0]
+
+
+def a_stopped_worker(when: str, then: int) -> None:
+    """A worker stops itself while it has the lock of the policies, before or after it has set one. The worker of a newer
+    configuration serves meanwhile, by the policies that were set last. Its own ones follow when the lock is free."""
+    rules = "tallywheel_limit z one 3;"
+    name = f"stopped_{when}_{then}"
+    path = f"{rig.folder}/{name}_stop"
+    os.makedirs(path)
+    os.chmod(path, 0o777)  # a worker removes a file there
+    own = rig.WRAPPER[:]
+    rig.WRAPPER += ["env", f"LD_PRELOAD={os.path.abspath(sys.argv[3])}", f"TW_STOP_IN_SET={path}/file"]
+    server = make(name, "tallywheel_zone z window=month;", rules, workers=1)
+    rig.WRAPPER[:] = own
+    same([server.ask("/page").status for _ in range(4)], [200, 200, 200, 429])
+    first = children(server)
+    with open(f"{path}/file.{when}", "w", encoding="utf-8"):
+        pass
+    server.write(block(server, "tallywheel_zone z window=month shadow;", rules))
+    server.process.send_signal(signal.SIGHUP)
+    wait_until("the second worker has stopped, and the first one ended",
+               lambda: len(children(server)) == 1 and not first & children(server) and state(*children(server)) == "T")
+    late = children(server).pop()
+    server.write(block(server, "tallywheel_zone z window=month;", rules))
+    server.process.send_signal(signal.SIGHUP)
+    wait_until("a third worker runs", lambda: len(children(server)) == 2)
+    same([server.ask("/page").status for _ in range(3)], 3 * [429 if when == "before" else 200], "while the other one is stopped")
+    same(state(late), "T")
+    os.kill(late, then)
+    wait_until("the late worker has ended", lambda: late not in children(server))
+    wait_until("the policy of the newest configuration", lambda: server.ask("/page").status == 429)
+    same([server.ask("/page").status for _ in range(3)], [429, 429, 429])
+    same(len(re.findall(r"\[warn\].*the worker that sets them is stopped", server.errors())), 1)
+    end(server, "exited on signal 9|TW-E028")
 
 
 def children(server: Nginx) -> set:
@@ -320,6 +356,10 @@ run("policies of a zone change, and its counts stay", policies)
 run("a bucket of another size has what it had", burst)
 run("a worker that is forked later has the policies, too", a_killed_worker)
 run("a worker of an older configuration that begins late changes no policy", a_late_worker)
+for moment in ("before", "after"):
+    for signal_name, number in (("continues", signal.SIGCONT), ("is killed", signal.SIGKILL)):
+        run(f"a worker that is stopped just {moment} it sets a policy, and {signal_name} later, holds up no other one",
+            a_stopped_worker, moment, number)
 run("a policy that is refused changes nothing", refused)
 run("what begins anew has a line, also a zone that is changed back", anew)
 run(f"after {many} reloads the master has what it had", master)
