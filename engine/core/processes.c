@@ -172,9 +172,10 @@ static void note_blocks(struct twi_here *here) {
     note_block(blocks, engine->in_redis.left, engine->in_redis.left_bytes);
 }
 
-bool twi_engines_may_supervise(void) {
+bool twi_engines_may_supervise(bool *has_engines) {
     bool may = true;
     if (!twi_lock_try(&engines_lock)) return false; /* another thread has it, and may not exist any more */
+    *has_engines = engines != NULL;
     for (struct twi_here *here = engines; here != NULL; here = here->next) {
         if (!here->is_shared) continue;
         if (twi_load_relaxed(&here->lead.is_candidate) || here->background.runs) may = false;

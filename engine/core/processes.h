@@ -70,7 +70,7 @@ void twi_engines_renew(void (*renew)(struct twi_here *here));
 bool twi_engines_is_alone(const struct twi_here *here);
 
 /* For struct twi_supervising (memory/supervisor.h). */
-bool twi_engines_may_supervise(void);
+bool twi_engines_may_supervise(bool *has_engines);
 bool twi_engines_others_have_none(void);
 /* Calls `join` for each engine of others that this process has not joined. */
 void twi_engines_join_all(void (*join)(tw_engine *engine));

@@ -400,6 +400,14 @@ void *twi_arena_wiped_pages(size_t bytes, size_t shared_bytes) {
     return map;
 }
 
+bool twi_arena_renew_pages(void *pages, size_t bytes, size_t shared_bytes) {
+    const int kind = MAP_SHARED | MAP_FIXED | MAP_ANONYMOUS | MAP_NORESERVE;
+    char *shared = (char *)pages + bytes;
+    if (mmap(shared, shared_bytes, PROT_READ | PROT_WRITE, kind, -1, 0) == MAP_FAILED) return false;
+    (void)madvise(shared, shared_bytes, MADV_NOHUGEPAGE);
+    return madvise(pages, bytes, MADV_DONTNEED) == 0;
+}
+
 bool twi_arena_open_pages(void *pages, size_t bytes) {
     return mprotect(pages, bytes, PROT_READ | PROT_WRITE) == 0;
 }

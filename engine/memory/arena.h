@@ -132,6 +132,9 @@ void twi_arena_touch(struct twi_arena *arena, uint32_t line, uint32_t lines);
  * `shared_bytes` that the child shares. NULL means that there are none. Nothing can be read or written there before
  * twi_arena_open_pages(), so mlockall() does not make all of it resident. */
 void *twi_arena_wiped_pages(size_t bytes, size_t shared_bytes);
+/* Zeroes in place of what lies in such pages, which stay as they are for a child: the first `bytes` wiped, the others
+ * shared. Other processes keep the memory that was shared. Returns false if the kernel has no memory. */
+bool twi_arena_renew_pages(void *pages, size_t bytes, size_t shared_bytes);
 bool twi_arena_open_pages(void *pages, size_t bytes);
 /* In a forked child: it shares these pages no more, and finds them zeroed. */
 void twi_arena_unshare_pages(void *shared, size_t bytes);

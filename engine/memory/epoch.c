@@ -355,6 +355,17 @@ void twi_thread_park(void) {
     twi_thread_self = &nobody;
 }
 
+void twi_thread_leave(void) {
+    struct twi_thread *self = twi_thread_self;
+    struct twi_thread_slot *slot = twi_thread_slot(self);
+    twi_check(self->mark == TWI_THREAD_MARK && self->depth == 0 && has_left_nothing(slot));
+    self->mark = 0;
+    twi_thread_self = &nobody;
+    parked = NULL;
+    end_visibly(NULL);
+    if (slot->unwatched == 0) twi_unlock(&slot->alive);
+}
+
 bool twi_thread_is_seen(void) {
     return !has_own_table() || (parked != NULL && parked_in == twi_process_number());
 }

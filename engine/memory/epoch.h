@@ -340,6 +340,8 @@ void twi_thread_let_record_go(void);
 /* The same, but its slot stays its own, and so does the mutex: others see that the process lives. Nothing in the slot
  * is read or written until the thread registers again, which gives it the same slot. */
 void twi_thread_park(void);
+/* This thread gives its record and its slot back. It is outside of any section, and has left nothing in the slot. */
+void twi_thread_leave(void);
 /* Returns true if this thread has a slot where others can see it, in the table of all, perhaps without its record. */
 bool twi_thread_is_seen(void);
 

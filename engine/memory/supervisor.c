@@ -14,6 +14,9 @@ static pthread_mutex_t own_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t own_users; /* threads that have begun to use its own one; under the lock */
 static _Thread_local bool takes_part_now;
 static const struct twi_supervising *supervising;
+static struct twi_domain *made;           /* the last table of all that this process made, */
+static uint32_t made_forks;               /* and twi_epoch_forks() at that time */
+static _Atomic(struct twi_domain *) left; /* a table of all in which no thread of this process has a mutex, or NULL */
 
 static enum part part_of(uint64_t word) {
     return (enum part)(word >> 32);
@@ -44,15 +47,25 @@ static void before_fork(void) {
     struct twi_thread *self = twi_thread_self;
     uint64_t found = twi_load_relaxed(&part);
     uint32_t count = (uint32_t)found;
+    bool has_engines;
     if (count > 1 || (count == 1 && (self->mark != TWI_THREAD_MARK || !is_idle(self)))) return;
-    if (!supervising->may_supervise() || part_of(found) != TAKES_PART) return;
-    if (twi_cas_relaxed(&part, &found, (uint64_t)SUPERVISES << 32) && count == 1) twi_thread_park();
+    if (!supervising->may_supervise(&has_engines) || part_of(found) != TAKES_PART) return;
+    if (!twi_cas_relaxed(&part, &found, (uint64_t)SUPERVISES << 32) || count == 0) return;
+    /* In a table that others have had, glibc must not follow the pointers of a mutex. */
+    if (!has_engines && made == twi_domain && made_forks == twi_epoch_forks()) {
+        twi_thread_leave();
+        twi_store_relaxed(&left, made);
+    } else {
+        twi_thread_park();
+    }
 }
 
 /* The child takes part with its first call. Another handler may have made that already. */
 static void begin_child(void) {
     if (twi_process_has_begun()) return;
     if (of_all != NULL) twi_domain = of_all;
+    made = NULL;
+    twi_store_relaxed(&left, NULL);
     of_all = NULL;
     own_users = 0;
     twi_store_relaxed(&part, 0);
@@ -85,19 +98,34 @@ static bool take_part(void) {
     do {
         if (part_of(found) == HAS_OWN) return false;
     } while (!twi_cas_relaxed(&part, &found, (uint32_t)found < COUNT_MAX ? (uint32_t)found + 1 : COUNT_MAX));
+    twi_store_relaxed(&left, NULL);
     return true;
+}
+
+/* Other memory takes the place of a table in which no thread of this process has a mutex. Processes that have the old
+ * one keep it. A thread that looks at it meanwhile finds one or the other. */
+static char *renewed(void) {
+    char *records = (char *)twi_domain - TWI_SLOTS_BEHIND;
+    bool is_left = twi_load_relaxed(&left) == twi_domain;
+    return is_left && twi_arena_renew_pages(records, TWI_SLOTS_BEHIND, TWI_SLOTS_BEHIND) ? records : NULL;
 }
 
 /* A table of this process, or one that it shares with its children. */
 static bool make_table(bool is_for_all) {
     const size_t shared_bytes = is_for_all ? TWI_SLOTS_BEHIND : 0;
-    char *records = twi_arena_wiped_pages(2 * TWI_SLOTS_BEHIND - shared_bytes, shared_bytes);
+    char *records = is_for_all ? renewed() : NULL;
+    if (records == NULL) records = twi_arena_wiped_pages(2 * TWI_SLOTS_BEHIND - shared_bytes, shared_bytes);
     if (records == NULL || !twi_arena_open_pages(records, 2 * TWI_SLOTS_BEHIND)) return false;
-    struct twi_domain *made = (struct twi_domain *)(void *)(records + TWI_SLOTS_BEHIND);
-    twi_store_relaxed(&made->epoch, 1);
-    twi_store_relaxed(&made->processes, twi_process_number());
+    struct twi_domain *table = (struct twi_domain *)(void *)(records + TWI_SLOTS_BEHIND);
+    twi_store_relaxed(&table->epoch, 1);
+    twi_store_relaxed(&table->processes, twi_process_number());
     of_all = is_for_all ? NULL : twi_domain;
-    twi_domain = made;
+    twi_domain = table;
+    if (is_for_all) {
+        made = table;
+        made_forks = twi_epoch_forks();
+        twi_store_relaxed(&left, NULL);
+    }
     return true;
 }
 

@@ -55,6 +55,19 @@ static void open_shared(void) {
     NEED(tw_family_open(engine, &one, &family) == TW_OK);
 }
 
+/* Of the process that opens it alone. */
+static void open_own(void) {
+    tw_options options;
+    tw_options_init(&options);
+    options.threads = TW_HOST_DRIVEN;
+    options.memory_bytes_max = 1 << 20;
+    NEED(tw_open(&options, &engine) == TW_OK);
+    tw_family_options one;
+    tw_family_options_init(&one);
+    one.name = "one";
+    NEED(tw_family_open(engine, &one, &family) == TW_OK);
+}
+
 /* ---- a hostile worker -------------------------------------------------------------------------------------------- */
 
 struct ranges {
@@ -102,7 +115,7 @@ static void write_garbage(enum garbage kind, uint64_t seed) {
     struct test_prng prng;
     test_prng_seed(&prng, seed);
     read_maps(&shared, &others);
-    NEED(has(&shared, engine) && has(&shared, family));
+    NEED(engine == NULL || (has(&shared, engine) && has(&shared, family)));
     for (size_t i = 0; i < PAGE_BYTES / 8; i++) page[i] = word_of(kind, &prng, &others);
     for (size_t i = 0; i < shared.count; i++) {
         for (uintptr_t at = shared.first[i]; at < shared.end[i]; at += PAGE_BYTES)
@@ -126,8 +139,11 @@ static pid_t fork_hostile(const struct plan *plan) {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* after the change, which clears it */
     alarm(PARENT_SECONDS);
     bool joins = plan->joins && common->pages == 0; /* with the first garbage it would harm itself */
-    if (joins) (void)tw_lead(engine);
+    bool has_own = engine == NULL;
+    if (joins && has_own) open_own();
+    if (joins && !has_own) (void)tw_lead(engine);
     if (joins) (void)tw_add(family, tw_str("key"), 1, NULL);
+    if (has_own) engine = NULL; /* nobody shares its pages */
     uint64_t seed = plan->seed;
     do write_garbage(plan->kind, seed++);
     while (plan->races);
@@ -193,6 +209,28 @@ static void reload(const struct plan *plan) {
     close_it(engine);
 }
 
+/* Opens engines only to look whether they can be opened. Each worker opens its own one. */
+static void look(void) {
+    open_shared();
+    close_it(engine);
+    open_own();
+    close_it(engine);
+    engine = NULL;
+}
+static void look_only(const struct plan *plan) {
+    pid_t pid = 0;
+    for (int i = 0; i < 4; i++) {
+        pid_t older = pid;
+        look();
+        pid = fork_hostile(plan);
+        await_hit();
+        if (i != 0) end_worker(older, plan->races);
+    }
+    end_worker(pid, plan->races);
+    open_shared();
+    close_it(engine);
+}
+
 /* As a daemon: the process that opens the engine forks the one that supervises, and ends. */
 static void supervise_as_daemon(const struct plan *plan) {
     open_shared();
@@ -219,8 +257,10 @@ struct way {
     void (*parent)(const struct plan *plan);
     bool only_root;
 };
-static const struct way ways[] = {
-    {"supervises", supervise, false}, {"is reloaded", reload, true}, {"is a daemon", supervise_as_daemon, false}};
+static const struct way ways[] = {{"supervises", supervise, false},
+                                  {"is reloaded", reload, true},
+                                  {"only looks", look_only, true},
+                                  {"is a daemon", supervise_as_daemon, false}};
 
 static const int harms[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGABRT}; /* cmocka has handlers for some */
 
@@ -323,6 +363,55 @@ TEST(a_root_parent_that_is_reloaded_does_not_grow) {
     pid_t pid = child_fork(PARENT_SECONDS);
     if (pid == 0) {
         be_reloaded();
+        exit(0);
+    }
+    child_expect_end(pid);
+}
+
+/* Pages that are mapped and resident. */
+static void read_pages(long *mapped, long *resident) {
+    FILE *file = fopen("/proc/self/statm", "re");
+    NEED(file != NULL && fscanf(file, "%ld %ld", mapped, resident) == 2);
+    fclose(file);
+}
+
+static void be_looking(void) {
+    long mapped = 0, resident = 0, mapped_now, resident_now;
+    for (int i = 0; i < 50; i++) {
+        look();
+        for (int k = 0; k < 2; k++) {
+            pid_t pid = fork();
+            if (pid == 0) {
+                if (setgid(WORKER) != 0 || setuid(WORKER) != 0) _exit(2);
+                open_own();
+                NEED(tw_add(family, tw_str("key"), 1, NULL) == TW_OK);
+                _exit(tw_close(engine, 500) == TW_OK ? 0 : 4);
+            }
+            int status;
+            NEED(waitpid(pid, &status, 0) == pid && status == 0);
+        }
+        if (i == 4) read_pages(&mapped, &resident);
+    }
+    read_pages(&mapped_now, &resident_now);
+    fprintf(stderr, "# mapped: %ld pages, then %ld; resident: %ld, then %ld\n", mapped, mapped_now, resident,
+            resident_now);
+    NEED(mapped_now == mapped && resident_now <= resident + 16);
+    open_shared();
+    NEED(tw_add(family, tw_str("key"), 1, NULL) == TW_OK);
+    close_it(engine);
+}
+
+/* Goal: a server of root whose workers have engines of their own keeps no memory of the engines that it opens and
+ * closes before each of 50 forks, to look whether the workers could. */
+TEST(a_root_parent_without_an_engine_does_not_grow) {
+    if (geteuid() != 0) {
+        test_leave_out("only root can change its user: run it as root");
+        return;
+    }
+    common = children_pages(sizeof *common);
+    pid_t pid = child_fork(PARENT_SECONDS);
+    if (pid == 0) {
+        be_looking();
         exit(0);
     }
     child_expect_end(pid);
