@@ -216,6 +216,7 @@ static void put_families(struct output *output, const struct twi_family_limit_st
     static const struct figure figures[] = {
         FIGURE(admitted, "calls that a limit of this family admitted"),
         FIGURE(near, "calls that were admitted and left a fifth of the limit, or less"),
+        FIGURE(uncounted, "calls that were admitted without a count, because the table was full"),
         FIGURE(shadow_denied, "calls let through that a limit would not have admitted (shadow)"),
     };
 #undef FIGURE

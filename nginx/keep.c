@@ -218,8 +218,8 @@ ngx_http_tallywheel_set_policy(ngx_cycle_t *cycle, ngx_http_tallywheel_zone_t *z
 }
 
 
-/* Returns NGX_BUSY if another worker has the lock. A worker that was killed with it has set a part, and the next one sets
- * all. */
+/* Returns NGX_BUSY if another worker has the lock. A worker that was killed with it has set a part, and the next one
+ * sets all. */
 static ngx_int_t
 ngx_http_tallywheel_try_policies(ngx_cycle_t *cycle, ngx_http_tallywheel_main_conf_t *mcf,
     ngx_http_tallywheel_engine_t *e)

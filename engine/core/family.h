@@ -83,6 +83,7 @@ struct twi_limit_lines {
 struct twi_limits_shared {
     struct twi_limit_shard shard;           /* until threads have separate lines */
     _Atomic int64_t denied_for[TWI_CAUSES]; /* by cause. All are rarer than TW_CAUSE_LIMIT, which is in a shard */
+    _Atomic int64_t uncounted;              /* admitted without a count, because the table was full */
 };
 #define TWI_OVERSHOOT_BUCKETS 9u /* limit_stats.h */
 

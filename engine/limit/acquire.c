@@ -81,6 +81,14 @@ tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw
     return twi_load_relaxed(&family->kind.hot_acquire)(family, key, n, limit, verdict);
 }
 
+tw_status twi_acquire_counted(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+    struct twi_thread *self = twi_thread_here();
+    if (self != NULL) self->must_count = true;
+    tw_status status = tw_acquire(family, key, n, limit, verdict);
+    if (self != NULL) self->must_count = false;
+    return status;
+}
+
 #define SOME_TRIES 8 /* first tries ask for what the verdict shows as left; later ones halve n, so the loop ends */
 
 /* Returns the most units that the limit can give. A count below zero leaves room for more than the limit. A bucket is
@@ -179,7 +187,8 @@ struct order {
     uint16_t at[TW_CLAIMS_MAX]; /* indexes of the claims, sorted by family, key and limit */
     int64_t start_ms[TW_CLAIMS_MAX];
     /* indexed by the position in `at` */
-    bool counted[TW_CLAIMS_MAX]; /* units were taken from the count */
+    bool counted[TW_CLAIMS_MAX];   /* units were taken from the count */
+    bool uncounted[TW_CLAIMS_MAX]; /* a full table admitted it */
     bool near[TW_CLAIMS_MAX];
     bool shadowed[TW_CLAIMS_MAX]; /* the claim was denied, and shadow mode admitted it */
 };
@@ -235,6 +244,7 @@ static tw_status take_claim(struct order *order, size_t i, struct twi_thread *se
     verdict->claim = order->at[i];
     order->start_ms[i] = verdict->window_start_ms;
     order->counted[i] = status == TW_OK && claim->n != 0 && verdict->decided_by != TW_BY_FULL;
+    order->uncounted[i] = status == TW_OK && claim->n != 0 && verdict->decided_by == TW_BY_FULL;
     order->near[i] = order->counted[i] && twi_limit_is_near(verdict->used, verdict->used + verdict->remaining);
     order->shadowed[i] = claim->n != 0 && twi_shadow_admits(claim->family, status);
     if (order->shadowed[i] && status < 0) twi_why_restore(before); /* no claim was refused */
@@ -248,6 +258,7 @@ static void count_all(const struct order *order, struct twi_thread *self) {
     for (size_t i = 0; i < order->count; i++) {
         tw_family *family = order->claims[order->at[i]].family;
         if (order->counted[i]) twi_limit_stats_count(family, self, admitted);
+        if (order->uncounted[i]) twi_limit_stats_count_uncounted(family, self);
         if (order->near[i]) twi_limit_stats_count(family, self, near);
         if (order->shadowed[i]) twi_limit_stats_count(family, self, shadow_denied);
     }

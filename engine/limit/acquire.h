@@ -16,6 +16,8 @@
 bool twi_shadow_admits(const tw_family *family, tw_status status);
 /* Counts the statistics of a decided call, and applies shadow mode to the result. `before` is the last refusal
  * before that call. */
+/* tw_acquire() of a call whose units return later: a full table never admits it, whatever on_full_limit is. */
+tw_status twi_acquire_counted(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
 tw_status twi_shadow_answered(tw_family *family, int64_t n, tw_status status, struct twi_why before,
                               const tw_verdict *verdict);
 /* Does the same for tw_acquire_some(), which has no shadow mode. */

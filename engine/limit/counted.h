@@ -196,9 +196,7 @@ TWI_INLINE tw_status twi_counting_decide(const struct twi_counting *counting, tw
             if (twi_counting_is_behind(counting, &call, n, limit, decision)) status = TWI_AGAIN;
         }
     } while (status == TWI_AGAIN);
-    if (decision->full && status == TW_ERR_FULL) /* two keys never share one counter (trap E40) */
-        status = twi_load_relaxed(&family->policy.on_full_limit) == TW_FULL_LIMIT_ADMIT ? TW_OK
-                                                                                        : twi_refuse_for(TWI_WHY_FULL);
+    if (decision->full && status == TW_ERR_FULL) status = twi_limit_when_full(family, call.self, n);
     if (n != 0 && !decision->full && status == TW_OK)
         twi_limit_stats_count_admitted(family, call.self, decision->view + decision->carried, limit);
     if (n != 0 && status == TW_DENIED)

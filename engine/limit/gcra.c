@@ -302,9 +302,7 @@ static tw_status acquire(tw_family *family, tw_key key, struct twi_gcra_pace *pa
         status = twi_call_now(&call);
         if (status == TW_OK) status = acquire_once(pace, &call, full);
     } while (status == TWI_AGAIN);
-    if (*full)
-        status = twi_load_relaxed(&family->policy.on_full_limit) == TW_FULL_LIMIT_ADMIT ? TW_OK
-                                                                                        : twi_refuse_for(TWI_WHY_FULL);
+    if (*full) status = twi_limit_when_full(family, call.self, pace->n);
     if (status == TW_OK && pace->n != 0 && !*full) twi_limit_stats_count(family, call.self, admitted);
     twi_call_end(&call);
     return status;

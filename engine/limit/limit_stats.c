@@ -204,6 +204,17 @@ void twi_limit_stats_count_cause(tw_family *family, const struct twi_thread *sel
     if (self->shard != TWI_SHARD_ASIDE) (void)twi_add_relaxed(&family->limits_shared.denied_for[cause], 1);
 }
 
+void twi_limit_stats_count_uncounted(tw_family *family, const struct twi_thread *self) {
+    if (self->shard != TWI_SHARD_ASIDE) (void)twi_add_relaxed(&family->limits_shared.uncounted, 1);
+}
+
+tw_status twi_limit_when_full(tw_family *family, const struct twi_thread *self, int64_t n) {
+    if (self->must_count || twi_load_relaxed(&family->policy.on_full_limit) != TW_FULL_LIMIT_ADMIT)
+        return twi_refuse_for(TWI_WHY_FULL);
+    if (n != 0) twi_limit_stats_count_uncounted(family, self);
+    return TW_OK;
+}
+
 tw_status twi_limit_stats_answered(tw_family *family, int64_t n, tw_status status, tw_verdict *verdict) {
     twi_check(status != TW_STARTED);
     const struct twi_thread *self = twi_thread_here();
@@ -276,6 +287,7 @@ void twi_limit_stats_add(const struct tw_family *family, struct twi_limit_stats 
         for (uint32_t i = 0; i < lines->count; i++) add_shard(&lines->shards[i], sum);
     for (uint32_t cause = 0; cause < TWI_CAUSES; cause++)
         sum->denied[cause] += twi_load_relaxed(&family->limits_shared.denied_for[cause]);
+    sum->uncounted += twi_load_relaxed(&family->limits_shared.uncounted);
     for (uint32_t i = 0; i < TWI_OVERSHOOT_BUCKETS; i++)
         sum->overshoots[i] += twi_load_relaxed(&family->overshoot.overshoots[i]);
     sum->overshoot_ppm += twi_load_relaxed(&family->overshoot.overshoot_ppm);
@@ -328,7 +340,7 @@ static size_t list_families(struct twi_roster *roster, struct twi_family_limit_s
         memset(totals, 0, sizeof *totals);
         twi_limit_stats_add(family, &totals->limits);
         if (totals->limits.admitted == 0 && twi_limit_stats_denied(&totals->limits) == 0 &&
-            totals->limits.shadow_denied == 0)
+            totals->limits.shadow_denied == 0 && totals->limits.uncounted == 0)
             continue;
         totals->is_measured = twi_overshoot_is_measured(family);
         memcpy(totals->name, family->options.name, strnlen(family->options.name, sizeof totals->name - 1));

@@ -59,6 +59,7 @@ struct twi_limit_stats {
     int64_t admitted, admitted_here; /* `admitted_here` of them also count in a cell, as increments */
     int64_t denied[TWI_CAUSES];      /* by cause */
     int64_t near, shadow_denied;
+    int64_t uncounted; /* admitted without a count, because the table was full; not in `admitted` */
     int64_t overshoots[TWI_OVERSHOOT_BUCKETS], overshoot_ppm;
 };
 
@@ -92,6 +93,11 @@ bool twi_limit_stats_list(tw_engine *engine, struct twi_family_limit_stats **lis
 TWI_COLD void twi_limit_stats_count_shared(tw_family *family, const struct twi_thread *self, size_t at);
 /* Counts a denial of another cause than TW_CAUSE_LIMIT. */
 TWI_COLD void twi_limit_stats_count_cause(tw_family *family, const struct twi_thread *self, uint32_t cause);
+/* Counts a call that a full table admitted. */
+TWI_COLD void twi_limit_stats_count_uncounted(tw_family *family, const struct twi_thread *self);
+/* The table is full, and two keys never share one counter (trap E40). on_full_limit decides about n units. A call that
+ * must be counted is not admitted. */
+TWI_COLD tw_status twi_limit_when_full(tw_family *family, const struct twi_thread *self, int64_t n);
 
 /* Raises a count in the calling thread's own line. Only this thread writes the line. Returns the new count. */
 TWI_INLINE int64_t twi_limit_stats_raise(_Atomic int64_t *count) {

@@ -55,6 +55,7 @@ struct twi_thread {
     uint32_t shard_bytes; /* the same in bytes from the first shard */
     bool in_hook;         /* it is inside a user's hook, so some calls are refused with TW_ERR_MODE */
     uint8_t walks;        /* nested walks (walk.c), each of which has a pair of holds */
+    bool must_count;      /* a full table admits no call of it, whatever on_full_limit is (acquire.c) */
     /* the cell that this thread samples for contention (dirty.c), and the adds that it has seen there: */
     void *sampled;
     int64_t sampled_value, sampled_since_ms;

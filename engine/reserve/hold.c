@@ -349,14 +349,9 @@ TWI_INLINE tw_status begin_hold(tw_family *family, tw_key key, int64_t limit, tw
 
 static __attribute__((noinline)) tw_status hold_here(tw_family *family, tw_key key, int64_t limit,
                                                      tw_verdict *verdict) {
-    tw_status status = tw_acquire(family, key, 1, limit, verdict);
-    if (status != TW_OK) return status;
-    if (verdict->decided_by != TW_BY_FULL) {
-        if (!twi_load_relaxed(&family->has_slots)) twi_store_relaxed(&family->has_slots, true);
-        return TW_OK;
-    }
-    status = twi_refuse_for(TWI_WHY_FULL); /* it was admitted but not counted, so it could not be released */
-    return twi_limit_stats_answered(family, 1, status, verdict);
+    tw_status status = twi_acquire_counted(family, key, 1, limit, verdict); /* otherwise it could not be released */
+    if (status == TW_OK && !twi_load_relaxed(&family->has_slots)) twi_store_relaxed(&family->has_slots, true);
+    return status;
 }
 
 /* It writes the verdict. */

@@ -173,11 +173,10 @@ static tw_status take_units(const struct twi_reserve_request *request, int64_t m
         has = NULL;
     }
     if (has != NULL) return deny_buyer(has, mono_ms, verdict);
-    status = tw_acquire(request->family, request->key, request->n, request->limit, verdict);
+    /* a limit may admit what was not counted, a sale must not */
+    status = twi_acquire_counted(request->family, request->key, request->n, request->limit, verdict);
     if (status == TW_DENIED) fill_denied(request->family->engine, mono_ms, verdict);
-    if (status != TW_OK || verdict->decided_by != TW_BY_FULL) return status;
-    status = twi_refuse_for(TWI_WHY_FULL); /* no unit was counted; a limit may admit that, a sale must not */
-    return twi_limit_stats_answered(request->family, request->n, status, verdict);
+    return status;
 }
 
 static tw_status refuse_full(const struct twi_reserve_request *request, tw_verdict *verdict) {

@@ -4,6 +4,7 @@
 Method: a real nginx of two workers, and floods of keys that come once each, ten times as many as fit.
 Covers: nginx/full.c.
 """
+import re
 import socket
 import sys
 
@@ -30,6 +31,8 @@ server {
     location /stock { tallywheel_limit stock $arg_key 3; try_files /page =404; }
     location /plain { tallywheel_limit plain $arg_key 3; try_files /page =404; }
     location /admits { tallywheel_limit admits $arg_key 3; try_files /page =404; }
+    location /both { tallywheel_limit admits $arg_key 3; tallywheel_limit other both$arg_key 2; try_files /page =404; }
+    location = /figures { tallywheel_metrics; }
 }
 """
 
@@ -105,9 +108,28 @@ def without_memory() -> None:
     same(statuses("/other?key=late", 4), [200] * 3 + [429])
 
 
+def figure(of: str) -> int:
+    """A sample of the page of metrics; 0 if it is not there."""
+    client = one.client()
+    found = re.findall("^" + re.escape(of) + r" (\d+)$", client.ask("/figures").text, re.M)
+    client.close()
+    return int(found[0]) if found else 0
+
+
 def admits() -> None:
-    flood("/admits", 0, FLOOD)
+    """Each request that was admitted because its zone is full is in a figure, and each other one in another figure."""
+    uncounted = 'tallywheel_family_limit_uncounted_total{family="%s",engine="1"}'
+    counted = 'tallywheel_family_limit_admitted_total{family="admits",engine="1"}'
+    same(flood("/admits", 0, FLOOD), FLOOD)
+    full = figure(uncounted % "admits")
+    assert 1000 < full < FLOOD, full
+    same(figure(counted), FLOOD - full)
     same(statuses("/admits?key=new", 6), [200] * 6)
+    same((figure(uncounted % "admits"), figure(counted)), (full + 6, FLOOD - full))
+    # of two limits that admit together, the verdict is that of the other one
+    same(statuses("/both?key=new", 4), [200, 200, 429, 429])
+    same((figure(uncounted % "admits"), figure(counted)), (full + 8, FLOOD - full))
+    same(figure(uncounted % "other"), 0)
     assert 'tallywheel_zone "admits" is full and admits new keys without counting them' in one.errors()
 
 

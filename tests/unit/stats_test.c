@@ -171,7 +171,7 @@ static const uint32_t formats[] = {TW_METRICS_PROMETHEUS, TW_METRICS_OPENMETRICS
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 #define COUNT_ONE(name, kind, text) +1
-enum { FIELDS = 0 TW_STATS(COUNT_ONE), OF_FAMILIES = 4 };
+enum { FIELDS = 0 TW_STATS(COUNT_ONE), OF_FAMILIES = 5 };
 
 static void assert_has_line(const struct text *text, const char *line) {
     char framed[300];
@@ -268,7 +268,7 @@ TEST(families_have_samples_of_their_own) {
     memset(families[2].name, 'x', 64);
     text = (struct text){.pieces_max = SIZE_MAX};
     assert_status(write_page(&stats, families, 3, TW_METRICS_OPENMETRICS, NULL, &text), TW_OK);
-    assert_int_equal(validate(&text), FIELDS + 4 + 1 + 1);
+    assert_int_equal(validate(&text), FIELDS + 5 + 1 + 1);
     assert_has_line(&text, "tallywheel_family_limit_denied_total{family=\"a\",cause=\"limit\"} 2");
     assert_has_line(&text, "tallywheel_family_limit_denied_total{family=\"a\",cause=\"outage\"} 0");
     assert_has_line(&text, "tallywheel_family_limit_denied_total{family=\"a\",cause=\"buyer\"} 5");
@@ -304,7 +304,7 @@ TEST(every_sample_bears_the_labels_of_the_program) {
         static struct text text;
         text = (struct text){.pieces_max = SIZE_MAX};
         assert_status(write_page(&stats, families, 2, formats[i % 3], labels[i / 3], &text), TW_OK);
-        assert_int_equal(validate_as(&text, formats[i % 3], labels[i / 3]), FIELDS + 4 + 1 + 1);
+        assert_int_equal(validate_as(&text, formats[i % 3], labels[i / 3]), FIELDS + 5 + 1 + 1);
     }
 }
 

@@ -131,6 +131,49 @@ TEST(denials_are_counted_by_their_cause) {
     rig_close(&rig);
 }
 
+/* Goal: a call that a full table admits is counted as that, once, whichever call it was, and not as admitted. What must
+ * be counted is denied. */
+TEST(calls_that_a_full_table_admits_are_counted_apart) {
+    static const uint32_t shapes[] = {TW_SHAPE_FIXED, TW_SHAPE_SLIDING, TW_SHAPE_GCRA};
+    static const char *const names[] = {"fixed", "sliding", "rate"};
+    struct rig rig;
+    char line[200];
+    rig_open(&rig);
+    tw_family *plenty = rig_family(&rig, "plenty", TW_WINDOW_ALIGNED, TW_HOUR);
+    for (int i = 0; i < 3; i++) {
+        tw_family_options options = rig_options(names[i], TW_WINDOW_ALIGNED, TW_HOUR);
+        options.limit_shape = shapes[i];
+        options.keys_max = 1;
+        tw_family *family = rig_family_of(&rig, &options);
+        const tw_claim claims[] = {{family, tw_str("b"), 1, 5}, {plenty, tw_str(names[i]), 1, 1}};
+        assert_status(tw_acquire(family, tw_str("k"), 1, 5, NULL), TW_OK);
+        assert_status(tw_acquire(family, tw_str("b"), 1, 5, NULL), TW_OK);
+        assert_status(tw_acquire(family, tw_str("b"), 0, 5, NULL), TW_OK); /* a look */
+        assert_status(tw_acquire_all(claims, 2, NULL), TW_OK);
+        assert_status(tw_acquire_all(claims, 2, NULL), TW_DENIED); /* the other limit is spent */
+    }
+    tw_family_options options = rig_options("sale", TW_WINDOW_FOREVER, 0);
+    options.keys_max = 1;
+    tw_family *sale = rig_family_of(&rig, &options);
+    char token[TW_TOKEN_SIZE];
+    assert_status(tw_reserve(sale, tw_str("k"), 4, 5, 60000, tw_str("ann"), token, NULL), TW_OK);
+    assert_status(tw_reserve(sale, tw_str("b"), 1, 5, 60000, tw_str("bob"), token, NULL), TW_ERR_FULL);
+    assert_status(tw_hold(sale, tw_str("b"), 1, NULL), TW_ERR_FULL);
+    assert_status(tw_acquire(sale, tw_str("b"), 1, 5, NULL), TW_OK); /* only the calls before must be counted */
+    assert_status(scrape(&rig, 0), TW_OK);
+    for (int i = 0; i < 3; i++) {
+        snprintf(line, sizeof line, "tallywheel_family_limit_uncounted_total{family=\"%s\"} 2", names[i]);
+        if (!has(line)) fail_msg("there is no line %s", line);
+        snprintf(line, sizeof line, "tallywheel_family_limit_admitted_total{family=\"%s\"} 1", names[i]);
+        if (!has(line)) fail_msg("there is no line %s", line);
+    }
+    assert_true(has("tallywheel_family_limit_uncounted_total{family=\"plenty\"} 0"));
+    assert_true(has("tallywheel_family_limit_uncounted_total{family=\"sale\"} 1"));
+    assert_denied("sale", "full", 2);
+    assert_i64_equal(test_stat_of(rig.engine, limit_admitted), 3 + 3 + 1);
+    rig_close(&rig);
+}
+
 TEST(the_engine_keeps_the_figures_of_a_family_that_was_closed) {
     struct rig rig;
     rig_open(&rig);
