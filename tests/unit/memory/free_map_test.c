@@ -26,26 +26,28 @@ static const uint32_t all_sizes[] = {1,  2,   3,   4,   6,   8,   12,  16,   24,
 
 /* Goal: an arena that was filled with one size, emptied, filled with another and emptied has as much room for any third
  * size as a fresh arena. No count is lost to remainders, and nothing stays with its former size.
- * Method: all pairs of sizes before; after each pair, single lines, 64 lines, 1024, and one piece that is all of it. */
+ * Method: all pairs of sizes before; after each pair, another size, and one piece that is all of the arena. That one
+ * gives all pages back to the system, and most of the time goes into having them again: so the arena is small. */
 TEST(no_history_of_sizes_takes_anything_away) {
+    enum { SEGMENTS = 16 };
     static struct twi_arena arena;
-    assert_true(twi_arena_make(&arena, 2 * MIB));
+    assert_true(twi_arena_make(&arena, SEGMENTS * TWI_SEGMENT_LINES * TWI_LINE_BYTES));
     for (size_t first = 0; first < SIZES; first++) {
         for (size_t second = 0; second < SIZES; second++) {
             drain(&arena, fill(&arena, all_sizes[first]), all_sizes[first]);
             drain(&arena, fill(&arena, all_sizes[second]), all_sizes[second]);
             assert_i64_equal(twi_arena_bytes_used(&arena), 0);
             size_t third = (first * SIZES + second) % SIZES; /* each of them in its turn, and the largest always */
-            uint32_t whole = 1024 / all_sizes[third] * 32;
-            uint32_t wanted = all_sizes[third] <= 1024 ? whole : 32 * 1024 / all_sizes[third],
+            uint32_t whole = TWI_SEGMENT_LINES / all_sizes[third] * SEGMENTS, lines = SEGMENTS * TWI_SEGMENT_LINES;
+            uint32_t wanted = all_sizes[third] <= TWI_SEGMENT_LINES ? whole : lines / all_sizes[third],
                      had = fill(&arena, all_sizes[third]);
             if (had + (all_sizes[third] <= 64 ? 2 : 0) < wanted) /* a few pieces may lie across two others' places */
                 fail_msg("%u, then %u: %u pieces of %u, not %u", all_sizes[first], all_sizes[second], had,
                          all_sizes[third], wanted);
             drain(&arena, had, all_sizes[third]);
-            uint32_t all = twi_arena_take(&arena, 32 * 1024);
+            uint32_t all = twi_arena_take(&arena, lines);
             assert_true(all != 0);
-            twi_arena_give(&arena, all, 32 * 1024);
+            twi_arena_give(&arena, all, lines);
         }
     }
     twi_arena_unmake(&arena);
