@@ -178,15 +178,25 @@ run 0 count --key host --distinct client --format vhost_combined --output tsv "$
 ok $? '--distinct behind a virtual host'
 
 # On a terminal, which is python's here: bars where it is wide enough, nothing beyond its width. Chinese characters have
-# two columns.
+# two columns. Where standard error is the terminal, the command is to take its time: it is stopped again and again.
 cat >"$work/terminal.py" <<'END'
-import fcntl, os, pty, struct, sys, termios
+import fcntl, os, pty, signal, struct, sys, termios, threading
 main, side = pty.openpty()
 fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, int(sys.argv[1]), 0, 0))
-if os.fork() == 0:
+child = os.fork()
+if child == 0:
     os.dup2(side, int(sys.argv[2]))
     os.execvp(sys.argv[3], sys.argv[3:])
 os.close(side)
+over = threading.Event()
+def hold_up():
+    while not over.wait(0.02):
+        os.kill(child, signal.SIGSTOP)
+        over.wait(0.25)
+        os.kill(child, signal.SIGCONT)
+holder = threading.Thread(target=hold_up)
+if sys.argv[2] == "2":
+    holder.start()
 while True:
     try:
         piece = os.read(main, 65536)
@@ -195,6 +205,9 @@ while True:
     if not piece:
         break
     sys.stdout.buffer.write(piece.replace(b"\r\n", b"\n"))
+over.set()
+if holder.ident:
+    holder.join()  # before the number of the child can be another process's
 sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 END
 awk 'BEGIN { for (i = 0; i < 40; i++) for (j = 0; j < 40 - i; j++)
@@ -233,9 +246,8 @@ awk 'BEGIN { for (i = 0; i < 200; i++) print "1431857103\tgreat\t900719925474099
 log=$work/much on_terminal 80 NO_COLOR=1 LANG=C && w=$(widest) && [ "$w" -le 80 ] &&
     grep -q '^1,801,439,850,948,198,400  #* *great$' "$work/out" && grep -q '^                        1  *small and lo' "$work/out"
 ok $? 'table: great counts have a column that is wide enough for all'
-# Compressed, so that it takes a while: the bar is drawn every 200 ms.
-head -c 300000000 /dev/zero | gzip -1 >"$work/some.gz"
-cat "$work/some.gz" "$work/some.gz" "$work/some.gz" "$work/some.gz" >"$work/zeros.gz"
+# The bar is drawn every 200 ms, and each stop is longer. Compressed, so that it is not done before the first one.
+head -c 100000000 /dev/zero | gzip -1 >"$work/zeros.gz"
 progress() { # WIDTH
     python3 "$work/terminal.py" "$1" 2 "$tool" count "$work/zeros.gz" >"$work/out" 2>"$work/err"
     grep -q '%.*MiB/s' "$work/out"
