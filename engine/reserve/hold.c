@@ -7,6 +7,7 @@
 #include "engine/core/calls.h"
 #include "engine/core/peers.h"
 #include "engine/count/lookup.h"
+#include "engine/limit/acquire.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/reserve/hold_book.h"
 #include "engine/reserve/hold_shared.h"

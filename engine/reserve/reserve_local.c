@@ -7,6 +7,7 @@
 
 #include "engine/core/operation.h"
 #include "engine/core/family.h"
+#include "engine/limit/acquire.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/reserve/reserve_book.h"
 #include "engine/base/lock.h"
