@@ -16,14 +16,15 @@
 bool twi_shadow_admits(const tw_family *family, tw_status status);
 /* Counts the statistics of a decided call, and applies shadow mode to the result. `before` is the last refusal
  * before that call. */
-/* tw_acquire() of a call whose units return later: a full table never admits it, whatever on_full_limit is. */
-tw_status twi_acquire_counted(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
 tw_status twi_shadow_answered(tw_family *family, int64_t n, tw_status status, struct twi_why before,
                               const tw_verdict *verdict);
 /* Does the same for tw_acquire_some(), which has no shadow mode. */
 tw_status twi_shadow_some_answered(tw_family *family, tw_status status, const tw_verdict *verdict);
 /* Calls `acquire` of a kind of limit without `start`, counts its statistics, and applies shadow mode. */
 twi_hot_acquire twi_shadow_acquire;
+
+/* tw_acquire() of a call whose units return later: a full table never admits it, whatever on_full_limit is. */
+tw_status twi_acquire_counted(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
 
 /* The complete decision for a kind of limit that a counter of this process decides (`by_counter`). */
 twi_hot_acquire twi_acquire_slow;
