@@ -227,6 +227,7 @@ static bool shape_works(tw_engine *engine, uint32_t shape, const char *name, int
     tw_family *family = family_of(engine, name, TW_WINDOW_FOREVER, 0);
     test_shape = TW_REDIS_STRING;
     if (tw_add(family, key, 5, NULL) != TW_OK || tw_flush(engine, (uint32_t)within_ms) != TW_OK) return false;
+    test_sleep_ms(30); /* the total of the flush is too old then, so the fetch asks Redis */
     return tw_fetch(family, &key, 1, (uint32_t)within_ms, &total) == TW_OK && total == 5;
 }
 
@@ -274,7 +275,7 @@ static struct feature features[] = {
     /* without these the idle units of others are not called back and count as stranded; nothing is cleaned up */
     {"hard limits", "hget hset hdel hgetall hlen zadd zrangebyscore zremrangebyscore",
      " hget hdel zadd zrangebyscore zremrangebyscore ", hard_limits_work},
-    {"hashes", "hincrby hget", " hget ", hashes_work},
+    {"hashes", "hincrby hget", "", hashes_work},
     {"sorted sets", "zscore zincrby", "", sorted_sets_work},
     {"fields", "hscan hdel info", " info ", fields_are_read}, /* without it a server that takes over is not noticed */
     {"rankings", "zrevrange zrevrank zscore zrem", "", rankings_are_read},
