@@ -57,6 +57,7 @@ static uint32_t first_of(const struct twi_closing_groups *groups) {
 void twi_closing_tags_note(struct twi_closing_tags *tags, const struct tw_family *family, tw_key member) {
     const char *digits = member.data;
     uint32_t group = 0;
+    if (member.size == 0) tags->reads_all = true;
     if (member.size == 0 || member.size > TWI_KEY_SLOT_TAG_DIGITS) return;
     for (size_t i = 0; i < member.size; i++) {
         if (digits[i] < '0' || digits[i] > '9') return;

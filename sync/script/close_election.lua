@@ -14,7 +14,8 @@
 --          it up came after it was claimed or closed; " #N", the round: how often it was closed (version 2)
 -- KEYS[3]  the names of its keys (a set), until it is closed. Batches record them (batch.lua), and engines from before
 --          this rule list them when the window ends. In version 2 the names lie elsewhere (window_names.lua), and this is
---          the index: the groups of keys that have names
+--          the index: the groups of keys that have names. An empty member: the engine that claimed the window before may
+--          have names in groups that the index lacks, so all groups have to be read
 -- KEYS[4]  the windows that have counts and are not closed (a sorted set): the start, by when (ms) an engine that has
 --          not counted there may look after it. In version 1 the batch that records the first name makes the entry
 -- ARGV     1 version: 1, or 2 where keys lie in several stores; 2 verb, 3 instance, 4 number, rising with each message,
@@ -169,6 +170,12 @@ local function take(KEYS, ARGV)
     return (is_repeat or more) and ' ' .. (is_repeat and 'a' or '') .. (more and '+' or '') or ''
   end
   local function answer(status, all) return {status, now, others, by_tag and round or nil, all} end
+  -- An engine that is alone claims a window without listing its groups. Here its claim ends, and names of others wait.
+  local function note_unlisted()
+    if not by_tag then return end
+    redis.call('SADD', KEYS[3], '')
+    redis.pcall('PEXPIREAT', KEYS[3], text(math.max(tonumber(ARGV[10]), now + 4 * ttl)))
+  end
   local function died()                    -- 1: an engine that has counted in the window may have died
     local seen = redis.call('HMGET', KEYS[1], 'x', 'y')
     local x, y = tonumber(seen[1] or ''), count_of(seen[2])
@@ -217,6 +224,7 @@ local function take(KEYS, ARGV)
     if kind ~= 'd' then put('d ' .. ARGV[3] .. mark(false, late)) end
     if not late then redis.pcall('UNLINK', KEYS[3]) end
     if not late then redis.pcall('ZREM', KEYS[4], ARGV[11]) end
+    if late then note_unlisted() end
     return answer(late and 'LATE' or 'DONE')
   end
   if verb == 'part' then
@@ -275,7 +283,10 @@ local function take(KEYS, ARGV)
     return out
   end
   if verb == 'pass' then
-    if is_mine then put('p 0' .. mark(again)) end
+    if is_mine then
+      put('p 0' .. mark(again))
+      note_unlisted()
+    end
     return {'OK', now, others}
   end
   -- ask
@@ -285,6 +296,7 @@ local function take(KEYS, ARGV)
   if is_anothers() then return {'OTHER', now, others} end
   if not is_mine and (now < from or not drained_by_others()) then return {'WAIT', now, others} end
   put('c ' .. ARGV[3] .. ' ' .. text(now + ttl) .. mark(again, is_mine and late))
+  if kind == 'c' and not is_mine then note_unlisted() end
   return answer(again and 'AGAIN' or 'YOU', announced and 2 or died())
 end
 

@@ -389,6 +389,48 @@ TEST(who_comes_after_a_closing_records_its_names_again) {
     redis_server_destroy(&server);
 }
 
+/* As say(), of an engine whose keys lie in several stores: its names are in `group`, or NULL. */
+static const char *say_by_tag(struct redis_server *server, const char *verb, const char *who, const char *life_ms,
+                              bool is_listed, bool is_through, const char *group) {
+    static char status[16];
+    char said[16];
+    snprintf(said, sizeof said, "%d", ++number);
+    const char *reply =
+        redis_server_ask(server, "EVAL", twi_script_close_election, "4", "tw:closers:f", "tw:closed:f", "tw:names:f",
+                         "tw:windows:f", "2", verb, who, said, "0", life_ms, is_through ? "1000" : "0", ",", "1000",
+                         "9999999999999", is_listed ? "1" : "0", is_through ? "1" : "0", "0", "0", group, NULL);
+    snprintf(status, sizeof status, "%.*s", (int)strcspn(reply, "\n"), reply);
+    return status;
+}
+
+/* Goal: by tag, an engine that is alone claims a window without listing its groups of names. If another engine gets the
+ * window after it, that one is told to read all groups, not those of the index alone. */
+TEST(by_tag_names_of_an_earlier_claim_are_read) {
+    enum { IS_LATE, PASSES, DIES, WAYS };
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    for (int way = 0; way < WAYS; way++) {
+        redis_server_ask(&server, "FLUSHALL", NULL);
+        (void)say_by_tag(&server, "word", "a", way == DIES ? "20" : "60000", false, false, NULL);
+        redis_server_ask(&server, "HSET", "tw:closers:f", "f", "0", NULL);
+        assert_string_equal(say_by_tag(&server, "ask", "a", way == DIES ? "20" : "60000", false, false, NULL), "YOU");
+        assert_string_equal(say_by_tag(&server, "ask", "b", "60000", false, false, NULL), "LIST");
+        assert_string_equal(say_by_tag(&server, "list", "b", "60000", false, false, "7"), "OK");
+        if (way == IS_LATE)
+            assert_string_equal(say_by_tag(&server, "done", "a", "60000", false, true, NULL), "LATE");
+        else if (way == PASSES)
+            assert_string_equal(say_by_tag(&server, "pass", "a", "60000", false, true, NULL), "OK");
+        else
+            test_sleep_ms(300);
+        assert_string_equal(say_by_tag(&server, "ask", "b", "60000", true, true, NULL),
+                            way == IS_LATE ? "AGAIN" : "YOU");
+        assert_string_equal(redis_server_ask(&server, "SISMEMBER", "tw:names:f", "", NULL), "1");
+        assert_string_equal(say_by_tag(&server, "done", "b", "60000", false, true, NULL), "DONE");
+        assert_string_equal(redis_server_ask(&server, "EXISTS", "tw:names:f", NULL), "0");
+    }
+    redis_server_destroy(&server);
+}
+
 /* Goal: the names of a window are lost. Each engine that has recorded some is asked for them again, and the closer
  * learns that others may lack. */
 TEST(lost_names_are_recorded_again) {
