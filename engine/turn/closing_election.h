@@ -46,9 +46,8 @@ struct twi_closing_tags {
     int64_t renew_ms;                /* when the claim must be renewed while names are read */
     bool renews;                     /* the message under way renews it */
     int64_t pause_ms;                /* in PASS: when a store was empty; 0: the hook returned false */
-    bool
-        reads_all; /* an engine that died, or that claimed the window before, may have names in groups that the index lacks */
-    bool relists; /* in the state DROP: the names that this engine added are in sets of a round that has ended */
+    bool reads_all; /* the index may lack groups: of an engine that died, or that claimed the window before */
+    bool relists;   /* in the state DROP: the names that this engine added are in sets of a round that has ended */
     /* The pages that are filled while names are added. Each group has one, with the lines of unsent records. */
     uint16_t *counts;
     uint32_t *lines;

@@ -273,8 +273,8 @@ TEST(names_that_come_too_late_are_added_to_the_next_round) {
     close_rig();
 }
 
-/* Goal: an engine that has died, or that claimed the window before (an empty member of the index), may have recorded names
- * in groups that the index lacks. So all groups are read. */
+/* Goal: an engine that has died, or that claimed the window before (an empty member of the index), may have recorded
+ * names in groups that the index lacks. So all groups are read. */
 TEST_EACH(all_groups_are_read_if_the_index_may_lack_some, 0, 1) {
     bool has_died = (uintptr_t)*state == 0;
     drain_window(open_family(), 1);
