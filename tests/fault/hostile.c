@@ -330,6 +330,21 @@ static void count_and_leave(void) {
     NEED(waitpid(pid, &status, 0) == pid && status == 0);
 }
 
+/* Plays a parent of root in a child, whose memory the test does not share. */
+static void play_parent_of_root(void (*play)(void)) {
+    if (geteuid() != 0) {
+        test_leave_out("only root can change its user: run it as root");
+        return;
+    }
+    common = children_pages(sizeof *common);
+    pid_t pid = child_fork(PARENT_SECONDS);
+    if (pid == 0) {
+        play();
+        exit(0);
+    }
+    child_expect_end(pid);
+}
+
 /* Opens, forks, opens the next engine, closes the previous one: ten times. Then it closes all, and may count again. */
 static void be_reloaded(void) {
     size_t before = 0;
@@ -355,17 +370,7 @@ static void be_reloaded(void) {
 /* Goal: a server of root that is reloaded keeps no mapping of an engine that it has closed, and when it has none that
  * others have, it may make all calls again. */
 TEST(a_root_parent_that_is_reloaded_does_not_grow) {
-    if (geteuid() != 0) {
-        test_leave_out("only root can change its user: run it as root");
-        return;
-    }
-    common = children_pages(sizeof *common);
-    pid_t pid = child_fork(PARENT_SECONDS);
-    if (pid == 0) {
-        be_reloaded();
-        exit(0);
-    }
-    child_expect_end(pid);
+    play_parent_of_root(be_reloaded);
 }
 
 /* Pages that are mapped and resident. */
@@ -404,17 +409,7 @@ static void be_looking(void) {
 /* Goal: a server of root whose workers have engines of their own keeps no memory of the engines that it opens and
  * closes before each of 50 forks, to look whether the workers could. */
 TEST(a_root_parent_without_an_engine_does_not_grow) {
-    if (geteuid() != 0) {
-        test_leave_out("only root can change its user: run it as root");
-        return;
-    }
-    common = children_pages(sizeof *common);
-    pid_t pid = child_fork(PARENT_SECONDS);
-    if (pid == 0) {
-        be_looking();
-        exit(0);
-    }
-    child_expect_end(pid);
+    play_parent_of_root(be_looking);
 }
 
 /* Goal: a parent that has forked and supervised counts with its children again. */

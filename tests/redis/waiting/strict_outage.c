@@ -197,8 +197,8 @@ static void speak_again(struct strict *strict) {
 }
 
 /* Goal: Redis hangs, and later accepts connections but sends nothing: every caller has a result within the deadline,
- * also callers beyond the number of connections. On a busy machine the engine may read answers of before the silence
- * during these calls, which are then busy: the silence begins again. */
+ * also callers beyond the number of connections. On a busy machine the engine may read answers during these calls that
+ * Redis sent before the silence. The calls are busy then, and the silence begins again. */
 TEST(a_black_hole_is_answered_in_time) {
     struct strict strict;
     strict_begin(&strict, 250, TW_OUTAGE_FAIL_CLOSED);
