@@ -170,11 +170,13 @@ local function take(KEYS, ARGV)
     return (is_repeat or more) and ' ' .. (is_repeat and 'a' or '') .. (more and '+' or '') or ''
   end
   local function answer(status, all) return {status, now, others, by_tag and round or nil, all} end
+  local function add_names(...)
+    redis.call('SADD', KEYS[3], ...)
+    redis.pcall('PEXPIREAT', KEYS[3], text(math.max(tonumber(ARGV[10]), now + 4 * ttl)))
+  end
   -- An engine that is alone claims a window without listing its groups. Here its claim ends, and names of others wait.
   local function note_unlisted()
-    if not by_tag then return end
-    redis.call('SADD', KEYS[3], '')
-    redis.pcall('PEXPIREAT', KEYS[3], text(math.max(tonumber(ARGV[10]), now + 4 * ttl)))
+    if by_tag then add_names('') end
   end
   local function died()                    -- 1: an engine that has counted in the window may have died
     local seen = redis.call('HMGET', KEYS[1], 'x', 'y')
@@ -256,18 +258,14 @@ local function take(KEYS, ARGV)
   if ends and not by_tag and ARGV[14] == '1' then
     local are_lost = not names_are_gone and redis.call('EXISTS', KEYS[3]) == 0
     if are_lost then                       -- an empty name says so to the closer, for perhaps a dead engine had recorded some
-      redis.call('SADD', KEYS[3], '')
-      redis.pcall('PEXPIREAT', KEYS[3], text(math.max(tonumber(ARGV[10]), now + 4 * ttl)))
+      add_names('')
       redis.call('HSET', KEYS[1], 'l', ARGV[9])
     end
     local is_asked = names_are_gone or ARGV[11] ~= '1' and (are_lost or values[6] == ARGV[9])
     if is_asked then return {'LIST', now, others} end
   end
   if verb == 'list' then
-    if ARGV[15] then
-      redis.call('SADD', KEYS[3], unpack(ARGV, 15))
-      redis.pcall('PEXPIREAT', KEYS[3], text(math.max(tonumber(ARGV[10]), now + 4 * ttl)))
-    end
+    if ARGV[15] then add_names(unpack(ARGV, 15)) end
     return answer(kind == 'd' and 'LATE' or 'OK')
   end
   if verb == 'last' then
