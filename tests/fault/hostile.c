@@ -331,11 +331,11 @@ static void count_and_leave(void) {
 }
 
 /* Plays a parent of root in a child, whose memory the test does not share. */
-static void play_parent_of_root(void (*play)(void)) {
+static void play_parent_of_root(void (*body)(void)) {
     common = children_pages(sizeof *common);
     pid_t pid = child_fork(PARENT_SECONDS);
     if (pid == 0) {
-        play();
+        body();
         exit(0);
     }
     child_expect_end(pid);
