@@ -230,6 +230,7 @@ void twi_engines_leave_unread(tw_engine *engine, struct twi_here *here) {
     twi_socket_set_unmake(&here->waits);
     if (!twi_supervisor_is_here()) return;
     give_blocks(&here->unread.blocks);
+    free(here->names.chains);
     twi_arena_give_block(engine, here->unread.engine_bytes, true);
     twi_arena_give_block(here, 0, false);
 }
