@@ -7,7 +7,8 @@ nothing else that a worker does is in a figure: the turns of engines, timers, an
 often. Requests come in pipelines, and the figure is the difference of a long and a short one, the cheapest of each: the first
 request after a pause, whose call of an engine finds the time old and reads the clock, is in both.
 Before the first figure the thread has made more than 1,024 calls in each family: so many take a longer way.
-The sliding window is a day: after the end of a shorter one each call looks at the earlier window, too.
+A sliding limit whose window is a day has no earlier window here. One of ten seconds is counted when an earlier window has the
+key: each call looks at that, too.
 In a flood each request has a new key, and its zone of 1 MB was full before the first figure. Those rows are above a
 location without rules that has such requests.
 Always true: each answer has the status that its row expects."""
@@ -21,6 +22,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "nginx"))
@@ -34,7 +36,7 @@ SHORT, LONG = 1, 11 # requests of a pipeline; a long one fits into nginx's first
 COUNTED = "ngx_http_process_request"
 ZONES = """limit_req_zone $binary_remote_addr zone=rate:1m rate=1000000r/s; limit_conn_zone $binary_remote_addr zone=slots:1m;
 tallywheel_zone fixed window=1h; tallywheel_zone other window=1h; tallywheel_zone even window=1s shape=gcra;
-tallywheel_zone sliding window=1d shape=sliding; tallywheel_zone held window=forever;
+tallywheel_zone sliding window=1d shape=sliding; tallywheel_zone slides window=10s shape=sliding; tallywheel_zone held window=forever;
 limit_req_zone $arg_k zone=flood:1m rate=1r/s; tallywheel_zone flood window=1h full=evict memory=1m;
 tallywheel_zone flood_gcra window=1h shape=gcra full=evict memory=1m;"""
 ADDRESS = "$binary_remote_addr"
@@ -51,6 +53,7 @@ ROWS = {
     "two limits, refund=": (ONE + " refund=502;" + TWO, 200, "1200"),
     "gcra": (f"tallywheel_limit even {ADDRESS} 1000000;", 200, "520"),
     "sliding": (f"tallywheel_limit sliding {ADDRESS} 1000000000;", 200, "700"),
+    "sliding, an earlier window": (f"tallywheel_limit slides {ADDRESS} 1000000000;", 200, "700"),
     "hold": (f"tallywheel_hold held {ADDRESS} 10000;", 200, "850"),
     "one limit, a text key": ('tallywheel_limit fixed "a:$remote_addr" 1000000000;', 200, "700"),
     "one limit, three headers": (ONE + "; tallywheel_headers ratelimit;", 200, "980"),
@@ -106,6 +109,11 @@ class Row:
         for _ in range(0, requests, LONG):
             self.ask(LONG)
 
+    def pass_a_window(self) -> None:
+        self.ask(LONG)
+        time.sleep(10.5 - time.time() % 10)
+        self.ask(LONG)
+
     def counted(self, requests: int, process: int) -> int:
         """Of a pipeline, the cheapest one: what its requests meet now and then, such as a new window, is in the others."""
         found, before = [], counted_by(process)
@@ -160,12 +168,14 @@ def main() -> None:
         row.warm(FLOOD if row.floods else WARM)
     bases = {}
     for row in rows:
+        if row.name == "sliding, an earlier window":
+            row.pass_a_window()
         found = row.instructions(server.process.pid)
         if row.name in BASES:
             bases[row.name] = found
-            print(f"{row.name:26}{found:8.0f}", flush=True)
+            print(f"{row.name:27}{found:8.0f}", flush=True)
         else:
-            print(f"{row.name:26}{found - bases[row.base]:+8.0f}{row.bound:>8}", flush=True)
+            print(f"{row.name:27}{found - bases[row.base]:+8.0f}{row.bound:>8}", flush=True)
         if options.keep: # of one pipeline
             control("-z", server.process.pid)
             row.ask(LONG)

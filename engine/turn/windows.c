@@ -276,6 +276,7 @@ void twi_window_prepare(struct twi_rollover *rollover) {
 #define TABLE_BYTES_MIN 2048u /* below this, packing saves no memory */
 #define AGAIN_MS 60000        /* after a lack of memory, packing is tried again after this time */
 #define AGAIN_PART 16         /* with a memory_share, packing is tried again after this part of the window */
+#define LOOK_MS 1000          /* how soon to look again whether a window that a sliding limit reads is packed */
 #define GRACE_MS 5            /* how soon to check again whether a section still uses the table */
 
 static void push(struct twi_arena *arena, struct twi_generation *generation) {
@@ -355,6 +356,26 @@ static void refuse(tw_engine *engine, struct twi_generation *generation, enum tw
     if (why == TWI_PACK_REFUSED) twi_port_count(engine, packs_refused, 1);
 }
 
+/* Returns whether each decision of a sliding limit reads this window, and there is much memory. A counter is found in
+ * its table with a tenth of the instructions that a packed form needs. */
+static bool is_better_unpacked(const tw_engine *engine, struct twi_generation *generation) {
+    const struct tw_family *family = generation->family;
+    int64_t length_ms = generation->end_ms - generation->start_ms;
+    if (!family->kind.slides || family->kind.sub_windows != 1) return false;
+    if (engine->turn.now_ms - generation->end_ms >= length_ms) return false;
+    const struct twi_quota *quota = generation->quota;
+    int64_t most = twi_load_relaxed(&quota->bytes_max);
+    return twi_arena_bytes_used(&engine->arena) <= (int64_t)(engine->arena.bytes_max / 2) &&
+           (most == 0 || twi_load_relaxed(&quota->bytes) <= most / 2);
+}
+
+/* Looks again when the window is no longer read, or earlier, because memory may get short. */
+static void wait_unpacked(const tw_engine *engine, struct twi_generation *generation) {
+    int64_t left_ms = 2 * generation->end_ms - generation->start_ms - engine->turn.now_ms;
+    twi_check(left_ms > 0);
+    generation->turn.pack_after_ms = engine->turn.mono_ms + (left_ms < LOOK_MS ? left_ms : LOOK_MS);
+}
+
 static int64_t bytes_at(struct tw_family *family, int64_t start_ms) {
     const struct twi_generation *generation = twi_window_find(family, start_ms);
     return generation != NULL ? twi_load_relaxed(&generation->bytes) : 0;
@@ -381,6 +402,10 @@ static bool build(tw_engine *engine, struct twi_generation *generation, uint32_t
     if (generation->turn.history.unpacking) return give_up(engine, generation, work);
     if (!is_over(generation)) return give_up(engine, generation, work); /* the window is entered again later */
     enum twi_packing answer = TWI_PACK_REFUSED;
+    if (generation->turn.history.packing == 0 && is_better_unpacked(engine, generation)) {
+        wait_unpacked(engine, generation);
+        return give_up(engine, generation, work);
+    }
     if (generation->turn.history.packing == 0) generation->turn.history.packing = twi_packed_begin(&packer);
     if (generation->turn.history.packing != 0)
         answer = twi_packed_build(&packer, generation->turn.history.packing, work);

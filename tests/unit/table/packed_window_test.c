@@ -358,6 +358,42 @@ TEST(history_is_packed_later_when_memory_is_short) {
     rig_close(&rig);
 }
 
+/* Goal: a window that each decision of a sliding limit reads is not packed before another window has ended, unless half
+ * of the memory is used; with shorter windows inside it, it is packed at once. Decisions are the same. */
+TEST(what_a_sliding_limit_reads_is_packed_later) {
+    for (int kind = 0; kind < 3; kind++) {
+        bool is_short = kind == 1, has_parts = kind == 2, waits = kind == 0;
+        struct rig rig;
+        rig_init(&rig);
+        rig.options.memory_bytes_max = UINT64_C(8) << 20;
+        rig_start(&rig);
+        tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
+        options.limit_shape = TW_SHAPE_SLIDING;
+        options.history_ms = 5 * TW_HOUR;
+        if (has_parts) options.sub_windows = 4;
+        tw_family *family = rig_family_of(&rig, &options);
+        add_keys(family, 5000, 600);
+        uint32_t hog[64], hogs = 0;
+        while (is_short && twi_arena_bytes_used(&rig.engine->arena) <= (INT64_C(4) << 20)) {
+            hog[hogs] = twi_arena_take(&rig.engine->arena, TWI_SEGMENT_LINES);
+            assert_int_not_equal(hog[hogs++], 0);
+        }
+        int64_t length_ms = has_parts ? TW_HOUR / 4 : TW_HOUR;
+        rig_pass(&rig, length_ms);
+        rig_pass(&rig, length_ms / 2);
+        assert_int_equal(twi_generation_is_packed(generation_of(family, RIG_START_MS)), !waits);
+        tw_verdict verdict;
+        assert_status(tw_acquire(family, tw_str("a key of 29 bytes, 0000000000"), 1, 1000, &verdict), TW_OK);
+        assert_i64_equal(verdict.used, has_parts ? 601 : 301);
+        check_keys(family, 5000, 600, RIG_START_MS);
+        rig_pass(&rig, length_ms / 2 + TW_SECOND);
+        assert_true(twi_generation_is_packed(generation_of(family, RIG_START_MS)));
+        check_keys(family, 5000, 600, RIG_START_MS);
+        while (hogs != 0) twi_arena_give(&rig.engine->arena, hog[--hogs], TWI_SEGMENT_LINES);
+        rig_close(&rig);
+    }
+}
+
 static bool see_view(void *ctx, const tw_count *count) {
     struct rig_seen *seen = ctx;
     seen->counters++;
