@@ -140,7 +140,9 @@ def refused_before() -> None:
 
 # ---- with Debian's modules ------------------------------------------------------------------------------------------
 
-FOLDER = "/usr/lib/nginx/modules"
+TREE = os.environ.get("TW_NGINX_TREE", "") # where Debian's packages of another nginx are unpacked
+FOLDER = TREE + "/usr/lib/nginx/modules"
+LUA_PATH = f'lua_package_path "{TREE}/usr/share/lua/5.1/?.lua;;";' if TREE else ""
 MODULES = ["ndk_http_module", "ngx_http_lua_module", "ngx_http_geoip2_module", "ngx_http_headers_more_filter_module", "ngx_http_echo_module"]
 PACKAGES = "libnginx-mod-http-lua libnginx-mod-http-geoip2 libnginx-mod-http-headers-more-filter libnginx-mod-http-echo"
 LOADED = "".join(f"load_module {FOLDER}/{name}.so;\n" for name in MODULES)
@@ -177,7 +179,7 @@ def write_database(path: str) -> None:
 
 def beside(before: str, after: str) -> None:
     """Each of the modules has a part in a key, or in the answer of a limited request."""
-    server = Server("beside-" + ("before" if before else "after"), f"""geoip2 HOME/places.mmdb {{ $place source=$remote_addr code; }}
+    server = Server("beside-" + ("before" if before else "after"), f"""{LUA_PATH} geoip2 HOME/places.mmdb {{ $place source=$remote_addr code; }}
         server {{ LISTEN; access_log HOME/access.log address; {REAL.replace('set_real_ip_from unix:;', '')} set $by_lua "";
         location /page {{ set_real_ip_from unix:; {LIMITED} }}
         location /place {{ set_real_ip_from unix:; tallywheel_limit day "place $place" 2; try_files /page =404; }}

@@ -238,7 +238,7 @@ def another_file() -> None:
     server.write(block(server, ZONES, LOCATIONS, f"tallywheel_watch {server.watched};"))
     with open(server.watched, "w", encoding="utf-8") as file:
         file.write("mine")
-    out = subprocess.run([rig.NGINX, "-c", server.home + "/nginx.conf"], capture_output=True, text=True, check=False)
+    out = subprocess.run([*rig.WRAPPER, rig.NGINX, "-c", server.home + "/nginx.conf"], capture_output=True, text=True, check=False)
     same((out.returncode, f"bind() to unix:{server.watched} failed" in out.stderr), (1, True), out.stderr)
     same(rig.read(server.watched), "mine")
 
