@@ -41,16 +41,28 @@ configure() {
     printf '%s\n' "$*" >"$dir/dev-options"
 }
 
+# Half an hour is for the whole check. So steps that need most play one of `parts` parts of their programs, with the next commit
+# the next one. NAME_full plays all, and the soak plays all without a sanitizer.
+parts=1
+turn=$(git rev-list --count HEAD 2>/dev/null || echo 0)
+
 ninja_tests() { # NAME SUITE...: builds the library, the command and what these suites need, and no other program
     dir=$out/$1
     shift
     # shellcheck disable=SC2046
-    ninja -C "$dir" product $(python3 scripts/test_targets.py "$dir" "$@")
+    ninja -C "$dir" product $(python3 scripts/test_targets.py "$dir" --part "$turn/$parts" "$@")
+    part_suites=$*
 }
 
 run_tests() { # NAME ARGS...: at least one test must have run
     dir=$out/$1
     shift
+    if [ "$parts" -gt 1 ]; then
+        # shellcheck disable=SC2086  # words
+        python3 scripts/test_targets.py "$dir" --part "$turn/$parts" --names $part_suites >"$dir/part"
+        while IFS= read -r name; do set -- "$@" "$name"; done <"$dir/part"
+        echo "part $((turn % parts)) of $parts"
+    fi
     factor=1 before='' # of meson's times, for the tests' own watchdogs (tests/support/watchdog.h)
     for argument in "$@"; do
         if [ "$before" = -t ]; then factor=$argument; fi
@@ -425,9 +437,14 @@ END
 # at is inserted at both levels; -O1 removes less of the code before. (What it inserts hides from gcc how long a number
 # can be: -Wno-format-truncation.)
 step_asan() {
+    parts=3
+    step_asan_full
+}
+
+step_asan_full() {
     configure asan --werror -Doptimization=1 -Ddebug=true -Db_sanitize=address,undefined -Db_lundef=false -Dredis=enabled \
         -Dtests=enabled -Dchecks=3 "-Dc_args=-fno-sanitize-recover=all -Wno-format-truncation -g1" &&
-        ninja_tests asan cli fault model redis sim unit user -scripts || return
+        ninja_tests asan cli fault host model redis sim unit user -scripts || return
     TW_SCALE=25 ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:abort_on_error=1 \
         UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
         run_tests asan --no-suite long --no-suite stress --no-suite scripts -t 4 --num-processes "$waiting_jobs" --wrapper "$(plain_addresses)"
@@ -436,6 +453,11 @@ step_asan() {
 # Not those of model/ and sim/, nor of unit/ those that meson.build names: each runs in one thread, which has nobody to
 # race with.
 step_tsan() {
+    parts=3
+    step_tsan_full
+}
+
+step_tsan_full() {
     # -Wno-tsan: gcc says that fences are not seen; what rests on libck's fences is excused in scripts/tsan.supp.
     configure tsan --werror -Doptimization=1 -Ddebug=true -Db_sanitize=thread -Db_lundef=false -Dredis=enabled -Dtests=enabled \
         -Dchecks=2 -Drace_points=true "-Dc_args=-Wno-tsan -Wno-format-truncation -g1" || return
@@ -475,14 +497,19 @@ main_build() {
     fi
 }
 
-# Programs that wait for Redis, and compilers: three for two processors. And what ./dev test leaves out of nginx and of the scripts.
+# Programs that wait for Redis, and compilers: three for two processors. And what ./dev test leaves out.
 step_once() {
-    main_build && ninja_tests $main once host-checked scripts &&
-        run_tests $main --suite once --suite host-checked --suite scripts --num-processes "$(((3 * jobs + 1) / 2))"
+    main_build && ninja_tests $main once checked &&
+        TW_SCALE=25 run_tests $main --suite once --suite checked --num-processes "$(((3 * jobs + 1) / 2))"
 }
 
 step_long() {
-    main_build && ninja_tests $main long || return
+    parts=3
+    step_long_full
+}
+
+step_long_full() {
+    main_build && ninja_tests $main long -soak || return
     if ! meson test -C "$out/$main" --list --suite long 2>/dev/null | grep -q ' / '; then
         echo "there are no long tests"
         return 77
@@ -503,6 +530,47 @@ step_servers() {
         PATH=${PATH#*:}
     done
     echo "with: $servers"
+    return $status
+}
+
+# The module and its tests with the nginx of Debian 13, which runs by its own loader. A binary upgrade starts
+# argv[0], so that is the script.
+nginx13='nginx nginx-dev libc6 libcrypt1 libpcre2-8-0 libssl3t64 libzstd1 zlib1g libgcc-s1
+    libnginx-mod-http-ndk libnginx-mod-http-lua libnginx-mod-http-geoip2 libnginx-mod-http-headers-more-filter
+    libnginx-mod-http-echo libmaxminddb0 libluajit-5.1-2 lua-resty-core lua-resty-lrucache'
+step_nginx13() {
+    tree=$out/nginx13/debian
+    # shellcheck disable=SC2086  # words
+    if ! sh scripts/unpack_debian.sh "$tree" trixie "$(dpkg --print-architecture)" $nginx13; then
+        echo "Debian 13's packages cannot be had: allow apt to reach them"
+        return 77
+    fi
+    stop=tests/nginx/libstop_in_set.so
+    main_build && ninja -C "$out/$main" product $stop || return
+    PKG_CONFIG_PATH=$out/$main/meson-uninstalled sh nginx/build.sh "$tree/usr/share/nginx/src" "$out/nginx13/objects" \
+        "$out/nginx13/module.so" || return
+    loader=$(find "$tree" -name 'ld-linux*.so*' -type f | head -n 1)
+    libraries=$(find "$tree" -name '*.so.*' -exec dirname {} + | sort -u | paste -s -d :)
+    mkdir -p "$out/nginx13/bin"
+    # shellcheck disable=SC2016  # expanded by that script
+    printf '#!/bin/sh\nexec "%s" --argv0 "$0" --library-path "%s" "%s" "$@"\n' "$loader" "$libraries" \
+        "$tree/usr/sbin/nginx" >"$out/nginx13/bin/nginx"
+    chmod +x "$out/nginx13/bin/nginx"
+    "$out/nginx13/bin/nginx" -v || return
+    status=0
+    for test in tests/nginx/*.py; do
+        case $test in
+        */rig.py) continue ;;
+        */watch.py) more=$out/$main/tools/tallywheel ;;
+        */reloads.py) more=$out/$main/$stop ;;
+        *) more='' ;;
+        esac
+        echo "== $test"
+        PATH=$out/nginx13/bin:$PATH TW_NGINX_TREE=$tree timeout 300 \
+            python3 "$test" "$out/nginx13/module.so" "$root" ${more:+"$more"} || status=1
+    done >"$out/nginx13/results"
+    cat "$out/nginx13/results"
+    echo "$(grep -c '^ok' "$out/nginx13/results") passed, $(grep -c '^not ok' "$out/nginx13/results") failed"
     return $status
 }
 
@@ -535,7 +603,7 @@ step_mutants_random() {
 # ---- main -----------------------------------------------------------------------------------------------------------
 
 all='format scripts layers gcc symbols install clang tidy noredis arm64 models asan tsan valgrind fuzz mutants once long'
-by_name='tidy_deep clang_full valgrind_full mutants_full servers arm64_full musl compilers release coverage mutants_random' # minutes, or apt's network: these run only if they are named
+by_name='tidy_deep clang_full asan_full tsan_full valgrind_full mutants_full long_full servers nginx13 arm64_full musl compilers release coverage mutants_random' # minutes, or apt's network: these run only if they are named
 beside='tidy arm64 models mutants'
 step_beside() { # the steps that run beside the others when all are wanted
     step tidy 'clang-tidy'
@@ -587,15 +655,18 @@ else
     step_beside
 fi
 step noredis 'the engine without hiredis and libck, and its tests; all of it without OpenSSL'
-step asan 'AddressSanitizer and UBSan, checks=3'
-step tsan 'ThreadSanitizer, race points'
+step asan 'AddressSanitizer and UBSan, checks=3, one of three parts; nginx, too'
+step tsan 'ThreadSanitizer, race points, one of three parts'
 step valgrind 'valgrind: no error, no leak; those of unit/ that write and read messages, files and texts'
 step fuzz 'fuzzing, 4 s for each target'
 step once 'what is the same in every build: sources, scripts, the code of the pages, the one file'
-step long 'the long tests, optimised'
+step long 'the long tests, optimised, one of three parts'
 if [ -n "$wanted" ]; then
     step tidy_deep 'clang-tidy, its analyzer as deep as it goes'
     step clang_full 'clang, warnings are errors: the tests, too'
+    step asan_full 'AddressSanitizer and UBSan, all tests of the step asan'
+    step tsan_full 'ThreadSanitizer, all tests of the step tsan'
+    step long_full 'all long tests'
     step valgrind_full 'valgrind, all programs of unit/'
     step mutants_full 'all mistakes made on purpose are caught by the simulator'
     step arm64_full 'the whole engine on ARM64: unit, model, fault and stress under qemu, also with its AES rounds'
@@ -603,6 +674,7 @@ if [ -n "$wanted" ]; then
     step musl 'unit and stress, linked with musl'
     step compilers 'old and new compilers: -O0, -march=native, -O3 -flto'
     step servers 'the tests with real servers, with Redis 6.0, the installed one, 8.0 and Valkey 8.1'
+    step nginx13 "the module and its tests with Debian 13's nginx"
     step coverage 'which tests execute which source file: tests/coverage.txt is written anew'
     step mutants_random "random mistakes are caught: $mutants_count of seed $mutants_seed"
 fi
