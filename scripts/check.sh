@@ -659,7 +659,7 @@ step asan 'AddressSanitizer and UBSan, checks=3, one of three parts; nginx, too'
 step tsan 'ThreadSanitizer, race points, one of three parts'
 step valgrind 'valgrind: no error, no leak; those of unit/ that write and read messages, files and texts'
 step fuzz 'fuzzing, 4 s for each target'
-step once 'what is the same in every build: sources, scripts, the code of the pages, the one file'
+step once 'what is the same in every build: sources, scripts, pages, the one file; what ./dev test leaves out'
 step long 'the long tests, optimised, one of three parts'
 if [ -n "$wanted" ]; then
     step tidy_deep 'clang-tidy, its analyzer as deep as it goes'
