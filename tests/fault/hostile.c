@@ -351,7 +351,7 @@ static void play_parent_of_root(void (*body)(void)) {
     child_expect_end(pid);
 }
 
-/* The C library keeps seven freed pieces of each size before it gives them to calloc() again. A round frees two of a size. */
+/* The C library keeps seven freed pieces of each size before it gives them to calloc() again. A round frees two. */
 #define ROUNDS_BEFORE 16
 #define ROUNDS 40
 #define CRUMBS 1024 /* pieces that are cut elsewhere in another round */
