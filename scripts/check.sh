@@ -497,10 +497,11 @@ main_build() {
     fi
 }
 
-# Programs that wait for Redis, and compilers: three for two processors. And what ./dev test leaves out.
+# Programs that wait for Redis, and compilers: three for two processors. And what ./dev test leaves out, which waits more.
 step_once() {
     main_build && ninja_tests $main once checked &&
-        TW_SCALE=25 run_tests $main --suite once --suite checked --num-processes "$(((3 * jobs + 1) / 2))"
+        run_tests $main --suite once --num-processes "$(((3 * jobs + 1) / 2))" &&
+        TW_SCALE=25 run_tests $main --suite checked --no-suite once --num-processes "$waiting_jobs"
 }
 
 step_long() {
