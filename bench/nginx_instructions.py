@@ -37,8 +37,8 @@ COUNTED = "ngx_http_process_request"
 ZONES = """limit_req_zone $binary_remote_addr zone=rate:1m rate=1000000r/s; limit_conn_zone $binary_remote_addr zone=slots:1m;
 tallywheel_zone fixed window=1h; tallywheel_zone other window=1h; tallywheel_zone even window=1s shape=gcra;
 tallywheel_zone sliding window=1d shape=sliding; tallywheel_zone slides window=10s shape=sliding; tallywheel_zone held window=forever;
-limit_req_zone $arg_k zone=flood:1m rate=1r/s; tallywheel_zone flood window=1h full=evict memory=1m;
-tallywheel_zone flood_gcra window=1h shape=gcra full=evict memory=1m;"""
+limit_req_zone $arg_k zone=flood:1m rate=1r/s; tallywheel_zone flood window=1d full=evict memory=1m;
+tallywheel_zone flood_gcra window=1d shape=gcra full=evict memory=1m;"""
 ADDRESS = "$binary_remote_addr"
 ONE = f"tallywheel_limit fixed {ADDRESS} 1000000000"
 TWO = f"tallywheel_limit other {ADDRESS} 1000000000;"
@@ -122,6 +122,8 @@ class Row:
             after = counted_by(process)
             found.append(after - before)
             before = after
+        if min(found) <= 0:
+            raise AssertionError("callgrind counted nothing")
         return min(found)
 
     def instructions(self, process: int) -> float:
@@ -134,8 +136,8 @@ def control(word: str, process: int) -> str:
 
 def counted_by(process: int) -> int:
     found = re.search(r"^\s*Th\s*\d+\s+([\d,]+)", control("-e", process), re.M)
-    if found is None or int(found[1].replace(",", "")) == 0:
-        raise AssertionError("callgrind counted nothing")
+    if found is None:
+        raise AssertionError("callgrind does not answer")
     return int(found[1].replace(",", ""))
 
 
