@@ -534,11 +534,14 @@ step_servers() {
     return $status
 }
 
-# The module and its tests with the nginx of Debian 13, which runs by its own loader. A binary upgrade starts
-# argv[0], so that is the script.
+# The module and its tests with the nginx of Debian 13, and with its curl, which has HTTP/3. Both run by their own loader. A
+# binary upgrade starts argv[0], so that is the script.
 nginx13='nginx nginx-dev libc6 libcrypt1 libpcre2-8-0 libssl3t64 libzstd1 zlib1g libgcc-s1
     libnginx-mod-http-ndk libnginx-mod-http-lua libnginx-mod-http-geoip2 libnginx-mod-http-headers-more-filter
-    libnginx-mod-http-echo libmaxminddb0 libluajit-5.1-2 lua-resty-core lua-resty-lrucache'
+    libnginx-mod-http-echo libmaxminddb0 libluajit-5.1-2 lua-resty-core lua-resty-lrucache
+    curl libcurl4t64 libbrotli1 libcom-err2 libffi8 libgmp10 libgnutls30t64 libgssapi-krb5-2 libhogweed6t64 libidn2-0
+    libk5crypto3 libkeyutils1 libkrb5-3 libkrb5support0 libldap2 libnettle8t64 libnghttp2-14 libnghttp3-9 libp11-kit0
+    libpsl5t64 librtmp1 libsasl2-2 libssh2-1t64 libtasn1-6 libunistring5'
 step_nginx13() {
     tree=$out/nginx13/debian
     # shellcheck disable=SC2086  # words
@@ -553,10 +556,12 @@ step_nginx13() {
     loader=$(find "$tree" -name 'ld-linux*.so*' -type f | head -n 1)
     libraries=$(find "$tree" -name '*.so.*' -exec dirname {} + | sort -u | paste -s -d :)
     mkdir -p "$out/nginx13/bin"
-    # shellcheck disable=SC2016  # expanded by that script
-    printf '#!/bin/sh\nexec "%s" --argv0 "$0" --library-path "%s" "%s" "$@"\n' "$loader" "$libraries" \
-        "$tree/usr/sbin/nginx" >"$out/nginx13/bin/nginx"
-    chmod +x "$out/nginx13/bin/nginx"
+    for program in sbin/nginx bin/curl; do
+        # shellcheck disable=SC2016  # expanded by that script
+        printf '#!/bin/sh\nexec "%s" --argv0 "$0" --library-path "%s" "%s" "$@"\n' "$loader" "$libraries" \
+            "$tree/usr/$program" >"$out/nginx13/bin/${program#*bin/}"
+        chmod +x "$out/nginx13/bin/${program#*bin/}"
+    done
     "$out/nginx13/bin/nginx" -v || return
     status=0
     for test in tests/nginx/*.py; do
