@@ -211,6 +211,7 @@ static void fork_in_turns(bool shared) {
     print_message("# forked at %u places\n", forks);
     assert_true(forks > 50);
     delete_lists(&server);
+    assert_true(test_wait(is_flushed, engine, TEST_PATIENCE_MS));
     assert_status(tw_close(engine, 3000), TW_OK); /* after a wipe no window is closed by one engine for 45 s */
     redis_server_destroy(&server);
 }
