@@ -429,7 +429,11 @@ TEST(without_force_no_mistake_frees_a_unit) {
     redis_server_start(&server, NULL);
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
-    tw_engine *engine = quick_engine(server.url, NULL);
+    tw_engine *engine = NULL;
+    tw_options options;
+    quick_options(&options, server.url);
+    options.redis_timeout_ms = TEST_PATIENCE_MS; /* of ten thousand calls, one may be late on a busy machine */
+    assert_status(test_open(&options, &engine), TW_OK);
     tw_family *family = hard_family(engine, "sale");
     tw_verdict verdict;
     redis_server_ask(&server, "HSET", "tw:lease:sale:tv", dead, "1 40 0 10 0", "t", "40", "s", "10", "e", "x", "l",
