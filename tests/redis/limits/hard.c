@@ -35,7 +35,7 @@ TEST(one_engine_sells_exactly_the_limit) {
     assert_status(tw_acquire(family, KEY, 1, 100, &verdict), TW_PENDING);
     assert_int_equal(verdict.final, 0);
     assert_int_equal(verdict.allowed, 0);
-    assert_i64_equal(sell(family, KEY, 1, 100, 5000, &verdict), 100);
+    assert_i64_equal(sell(family, KEY, 1, 100, TEST_PATIENCE_MS, &verdict), 100);
     assert_int_equal(verdict.final, 1);
     assert_int_equal(verdict.decided_by, TW_BY_LEASE);
     assert_i64_equal(verdict.remaining, 0);
@@ -60,7 +60,7 @@ TEST(what_others_hold_idle_is_called_back) {
     int64_t sold = 0;
     for (int i = 1; i < ENGINES; i++) sold += sell_some(families[i], KEY, 3, LIMIT, 5000);
     assert_i64_equal(sold, 3 * (ENGINES - 1));
-    sold += sell(families[0], KEY, 1, LIMIT, 10000, &verdict);
+    sold += sell(families[0], KEY, 1, LIMIT, TEST_PATIENCE_MS, &verdict);
     assert_i64_equal(sold, LIMIT);
     assert_int_equal(verdict.final, 1);
     for (int i = 0; i < ENGINES; i++) assert_status(tw_close(engines[i], TEST_PATIENCE_MS), TW_OK);
@@ -79,8 +79,8 @@ TEST(after_flushall_no_unit_is_sold_twice) {
     int64_t sold = sell_some(sale_a, KEY, 30, 100, 5000) + sell_some(sale_b, KEY, 20, 100, 5000);
     assert_i64_equal(sold, 50);
     assert_string_equal(redis_server_ask(&server, "FLUSHALL", NULL), "OK");
-    sold += sell(sale_b, KEY, 1, 100, 10000, &verdict);
-    sold += sell(sale_a, KEY, 1, 100, 10000, &verdict);
+    sold += sell(sale_b, KEY, 1, 100, TEST_PATIENCE_MS, &verdict);
+    sold += sell(sale_a, KEY, 1, 100, TEST_PATIENCE_MS, &verdict);
     assert_i64_equal(sold, 100);
     assert_int_equal(verdict.final, 1);
     assert_i64_equal(test_stat_of(a, limit_at_risk) + test_stat_of(b, limit_at_risk), 0);
@@ -103,8 +103,8 @@ TEST(after_a_rollback_no_unit_is_sold_twice) {
     sold += sell_some(sale_a, KEY, 100, 200, 5000);
     redis_server_kill(&server);
     redis_server_restart(&server);
-    sold += sell(sale_b, KEY, 1, 200, 15000, &verdict);
-    sold += sell(sale_a, KEY, 1, 200, 15000, &verdict);
+    sold += sell(sale_b, KEY, 1, 200, TEST_PATIENCE_MS, &verdict);
+    sold += sell(sale_a, KEY, 1, 200, TEST_PATIENCE_MS, &verdict);
     assert_i64_equal(sold, 200);
     assert_i64_equal(test_stat_of(a, limit_at_risk) + test_stat_of(b, limit_at_risk), 0);
     assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
@@ -132,7 +132,7 @@ TEST(units_at_risk_are_reported_exactly) {
     assert_string_equal(redis_server_ask(&server, "FLUSHALL", NULL), "OK");
     assert_status(buy(sale_b, KEY, 1, 100, 1000, &verdict), TW_PENDING); /* Redis waits for A */
     redis_server_ask(&server, "HSET", "tw:leases", "to", "0", "from", "0", NULL);
-    assert_i64_equal(sell(sale_b, KEY, 1, 100, 5000, &verdict), 100);
+    assert_i64_equal(sell(sale_b, KEY, 1, 100, TEST_PATIENCE_MS, &verdict), 100);
     proxy_manner(proxy, PROXY_OPEN);
     assert_true(test_wait(risk_is_seen, a, TEST_PATIENCE_MS));
     /* All units that A had, spent or in its lease. */
@@ -164,8 +164,8 @@ TEST(late_copies_and_lost_replies_change_nothing) {
     for (int i = 0; i < 8; i++) sold += sell_some(sale_a, KEY, 15, 300, 3000) + sell_some(sale_b, KEY, 5, 300, 3000);
     proxy_chance(proxy, PROXY_HOLD, 0);
     proxy_chance(proxy, PROXY_DROP_REPLY, 0);
-    sold += sell(sale_b, KEY, 1, 300, 10000, &verdict);
-    sold += sell(sale_a, KEY, 1, 300, 10000, &verdict);
+    sold += sell(sale_b, KEY, 1, 300, TEST_PATIENCE_MS, &verdict);
+    sold += sell(sale_a, KEY, 1, 300, TEST_PATIENCE_MS, &verdict);
     assert_i64_equal(sold, 300);
     assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
     assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
@@ -196,10 +196,10 @@ TEST(forgotten_scripts_change_nothing) {
         snprintf(keys[i], sizeof keys[i], "k%d", i);
         assert_status(tw_lease_warm(sale_a, tw_str(keys[i]), OF_EACH), TW_OK);
     }
-    for (int i = 0; i < KEYS; i++) assert_i64_equal(sell(sale_a, tw_str(keys[i]), 1, OF_EACH, 5000, &verdict), OF_EACH);
+    for (int i = 0; i < KEYS; i++) assert_i64_equal(sell(sale_a, tw_str(keys[i]), 1, OF_EACH, TEST_PATIENCE_MS, &verdict), OF_EACH);
     assert_string_equal(redis_server_ask(&server, "SCRIPT", "FLUSH", NULL), "OK");
-    sold += sell(sale_b, KEY, 1, LIMIT, 10000, &verdict);
-    sold += sell(sale_a, KEY, 1, LIMIT, 10000, &verdict);
+    sold += sell(sale_b, KEY, 1, LIMIT, TEST_PATIENCE_MS, &verdict);
+    sold += sell(sale_a, KEY, 1, LIMIT, TEST_PATIENCE_MS, &verdict);
     assert_i64_equal(sold, LIMIT);
     assert_int_equal(verdict.final, 1);
     assert_i64_equal(test_stat_of(a, limit_at_risk) + test_stat_of(b, limit_at_risk), 0);
@@ -227,14 +227,14 @@ TEST(a_limit_is_raised_and_lowered_while_leased) {
     tw_family *sale_a = hard_family(a, "sale"), *sale_b = hard_family(b, "sale");
     tw_verdict verdict;
     int64_t sold = sell_some(sale_a, KEY, 10, 1000, 5000) + sell_some(sale_b, KEY, 10, 1000, 5000);
-    sold += sell(sale_a, KEY, 1, 50, 5000, &verdict); /* both have leases that were drawn under 1000 */
+    sold += sell(sale_a, KEY, 1, 50, TEST_PATIENCE_MS, &verdict); /* both have leases that were drawn under 1000 */
     assert_i64_equal(sold, 50);
     assert_int_equal(verdict.final, 1);
-    sold += sell(sale_b, KEY, 1, 80, 5000, &verdict);
+    sold += sell(sale_b, KEY, 1, 80, TEST_PATIENCE_MS, &verdict);
     assert_i64_equal(sold, 80);
     assert_status(tw_acquire(sale_b, KEY, 1, 60, &verdict), TW_DENIED);
     assert_int_equal(verdict.final, 1);
-    sold += sell(sale_a, KEY, 1, 200, 5000, &verdict);
+    sold += sell(sale_a, KEY, 1, 200, TEST_PATIENCE_MS, &verdict);
     assert_i64_equal(sold, 200);
     assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
     assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
@@ -285,7 +285,7 @@ TEST(a_warm_lease_sells_at_once_and_is_returned_at_close) {
     assert_int_equal(verdict.decided_by, TW_BY_LEASE);
     assert_status(tw_close(a, TEST_PATIENCE_MS), TW_OK);
     assert_string_equal(redis_server_ask(&server, "HGET", "tw:lease:sale:tv", "t", NULL), "1");
-    assert_i64_equal(sell(sale_b, KEY, 1, 400, 5000, &verdict), 399);
+    assert_i64_equal(sell(sale_b, KEY, 1, 400, TEST_PATIENCE_MS, &verdict), 399);
     assert_int_equal(verdict.final, 1);
     assert_status(tw_close(b, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
@@ -316,8 +316,8 @@ TEST(an_outage_is_answered_as_the_family_says) {
     assert_status(tw_acquire(local, KEY, 1, 100, &verdict), TW_DENIED);
     assert_int_equal(verdict.final, 0);
     proxy_manner(proxy, PROXY_OPEN);
-    assert_i64_equal(sell(closed, KEY, 1, 100, 10000, &verdict), 95);
-    assert_i64_equal(more + sell(local, KEY, 1, 100, 5000, &verdict), 95);
+    assert_i64_equal(sell(closed, KEY, 1, 100, TEST_PATIENCE_MS, &verdict), 95);
+    assert_i64_equal(more + sell(local, KEY, 1, 100, TEST_PATIENCE_MS, &verdict), 95);
     assert_int_equal(verdict.final, 1);
     assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     proxy_stop(proxy);
@@ -393,7 +393,7 @@ TEST(clock_steps_sell_nothing_twice) {
     atomic_store(&wall_step_ms, -90000);
     sold += sell_some(family, KEY, 40, 120, 5000);
     atomic_store(&wall_step_ms, 4000);
-    sold += sell(family, KEY, 1, 120, 5000, &verdict);
+    sold += sell(family, KEY, 1, 120, TEST_PATIENCE_MS, &verdict);
     assert_i64_equal(sold, 120);
     assert_int_equal(verdict.final, 1);
     assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
@@ -448,7 +448,8 @@ TEST(without_force_no_mistake_frees_a_unit) {
         assert_true(status == TW_OK ? units == 23 : status == TW_ERR_UNKNOWN_TOKEN);
     }
     assert_string_equal(redis_server_ask(&server, "HGET", "tw:lease:sale:tv", "t", NULL), "40");
-    assert_i64_equal(sell(family, KEY, 1, 100, 2500, &verdict), 60);
+    assert_i64_equal(sell_some(family, KEY, 60, 100, TEST_PATIENCE_MS), 60);
+    assert_i64_equal(sell(family, KEY, 1, 100, 2500, &verdict), 0);
     int64_t said = -1, freed = -1;
     assert_true(tw_flush(engine, 5000) == TW_OK);
     await_report(&server, 70);
@@ -475,7 +476,8 @@ TEST(stranded_units_are_freed_by_hand_and_refunds_are_sold_again) {
     int64_t units = -1, until_ms = test_mono_ms() + 5000;
     redis_server_ask(&server, "HSET", "tw:lease:sale:tv", dead, "1 40 0 10 0", "t", "40", "s", "10", "e", "x", "l",
                      "100", NULL);
-    assert_i64_equal(sell(sale_a, KEY, 1, 100, 2500, &verdict), 60);
+    assert_i64_equal(sell_some(sale_a, KEY, 60, 100, TEST_PATIENCE_MS), 60);
+    assert_i64_equal(sell(sale_a, KEY, 1, 100, 2500, &verdict), 0);
     assert_int_equal(verdict.final, 0);
     assert_status(tw_acquire(sale_a, KEY, 1, 100, &verdict), TW_DENIED);
     assert_i64_equal(test_stat_of(a, lease_stranded), 30);
@@ -490,7 +492,7 @@ TEST(stranded_units_are_freed_by_hand_and_refunds_are_sold_again) {
     assert_string_equal(redis_server_ask(&server, "HGET", "tw:lease:sale:7:200 \n", "t", NULL), "2");
     assert_status(tw_lease_reclaim(sale_a, dead, &units), TW_OK);
     assert_i64_equal(units, 0);
-    assert_i64_equal(sell(sale_a, KEY, 1, 100, 5000, &verdict), 30);
+    assert_i64_equal(sell(sale_a, KEY, 1, 100, TEST_PATIENCE_MS, &verdict), 30);
     assert_int_equal(verdict.final, 1);
     assert_status(buy(sale_b, KEY, 1, 100, 5000, &verdict), TW_DENIED);
     assert_int_equal(verdict.final, 1);
@@ -525,7 +527,7 @@ TEST(nobody_waits_for_what_is_sold_out) {
     tw_family *sale_a = hard_family(a, "sale"), *sale_b = hard_family(b, "sale");
     tw_family *short_a = hard_family_of(a, "short", TW_WINDOW_ALIGNED, 2000, TW_OUTAGE_LOCAL);
     assert_status(tw_acquire_wait(sale_a, KEY, 1, 100, LONG_MS, NULL), TW_OK);
-    assert_i64_equal(sell(sale_a, KEY, 1, 100, 10000, &verdict), 99);
+    assert_i64_equal(sell(sale_a, KEY, 1, 100, TEST_PATIENCE_MS, &verdict), 99);
     wait_in_vain(sale_a);
     wait_in_vain(sale_b);
     assert_status(tw_refund(sale_a, KEY, 1, 0), TW_OK);
@@ -601,8 +603,8 @@ TEST(a_closed_family_gives_its_units_back) {
     assert_status(buy(stock, tw_str("radio"), 1, 1000, 20000, &verdict), TW_OK);
     assert_status(tw_flush(engine, TEST_PATIENCE_MS), TW_OK);
     assert_status(tw_family_close(stock), TW_OK);
-    assert_i64_equal(sell(of_other, tw_str("tv"), 1, 1000, 20000, &verdict), 999);
-    assert_i64_equal(sell(of_other, tw_str("radio"), 1, 1000, 20000, &verdict), 999);
+    assert_i64_equal(sell(of_other, tw_str("tv"), 1, 1000, TEST_PATIENCE_MS, &verdict), 999);
+    assert_i64_equal(sell(of_other, tw_str("radio"), 1, 1000, TEST_PATIENCE_MS, &verdict), 999);
     assert_status(tw_close(engine, TEST_PATIENCE_MS), TW_OK);
     assert_status(tw_close(other, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
@@ -629,7 +631,7 @@ TEST(a_family_closed_without_redis_delays_no_close) {
         if (!is_back) redis_server_restart(&server);
     }
     tw_engine *other = quick_engine(server.url, NULL);
-    assert_i64_equal(sell(hard_family(other, "stock"), tw_str("radio"), 1, 1000, 20000, &verdict), 999);
+    assert_i64_equal(sell(hard_family(other, "stock"), tw_str("radio"), 1, 1000, TEST_PATIENCE_MS, &verdict), 999);
     assert_status(tw_close(other, TEST_PATIENCE_MS), TW_OK);
     redis_server_destroy(&server);
 }
