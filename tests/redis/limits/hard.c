@@ -196,7 +196,8 @@ TEST(forgotten_scripts_change_nothing) {
         snprintf(keys[i], sizeof keys[i], "k%d", i);
         assert_status(tw_lease_warm(sale_a, tw_str(keys[i]), OF_EACH), TW_OK);
     }
-    for (int i = 0; i < KEYS; i++) assert_i64_equal(sell(sale_a, tw_str(keys[i]), 1, OF_EACH, TEST_PATIENCE_MS, &verdict), OF_EACH);
+    for (int i = 0; i < KEYS; i++)
+        assert_i64_equal(sell(sale_a, tw_str(keys[i]), 1, OF_EACH, TEST_PATIENCE_MS, &verdict), OF_EACH);
     assert_string_equal(redis_server_ask(&server, "SCRIPT", "FLUSH", NULL), "OK");
     sold += sell(sale_b, KEY, 1, LIMIT, TEST_PATIENCE_MS, &verdict);
     sold += sell(sale_a, KEY, 1, LIMIT, TEST_PATIENCE_MS, &verdict);

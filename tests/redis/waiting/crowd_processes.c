@@ -20,8 +20,8 @@
 #define LIMIT 3000
 #define SECONDS 120
 #define STARVED_MS 40000 /* for so long processes that starve may buy. Others have TEST_PATIENCE_MS */
-#define SILENCE_MS 150 /* half of the silence that makes an outage for such calls (sync/ask/link.c) */
-#define MORE_MS 300    /* for so long the processes go on when the limit is spent */
+#define SILENCE_MS 150   /* half of the silence that makes an outage for such calls (sync/ask/link.c) */
+#define MORE_MS 300      /* for so long the processes go on when the limit is spent */
 
 struct crowd {
     const char *url;
