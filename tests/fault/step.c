@@ -13,7 +13,8 @@
 #define WHOLE_SECONDS 900
 #define LONG_WINDOW_MS (5 * 365 * (int64_t)TW_DAY)
 #define LIMIT 8
-#define SPENT 5 /* units that the parent takes before the child's call */
+#define SLOTS_MAX 8u /* those of dead children are used again */
+#define SPENT 5      /* units that the parent takes before the child's call */
 
 static tw_engine *engine;
 static tw_family *counters, *windows, *rate, *sliding, *bucket, *own_window, *visitors;
@@ -118,7 +119,8 @@ static uint32_t run_case(const struct step_call *call, size_t size) {
     tw_stats stats;
     assert_status(tw_stats_read(engine, &stats), TW_OK);
     assert_i64_equal(stats.sections_oldest_ms, 0);
-    assert_true(slots_taken() <= 8);
+    if (slots_taken() > SLOTS_MAX) print_message("# %u slots\n", slots_taken());
+    assert_true(slots_taken() <= SLOTS_MAX);
     assert_false(twi_threads_hold(NULL, 0));
     return kills;
 }
