@@ -13,8 +13,8 @@
 #define WHOLE_SECONDS 900
 #define LONG_WINDOW_MS (5 * 365 * (int64_t)TW_DAY)
 #define LIMIT 8
-#define SLOTS_MAX 8u /* those of dead children are used again */
-#define SPENT 5      /* units that the parent takes before the child's call */
+#define SLOTS_OF_PARENT 2u
+#define SPENT 5 /* units that the parent takes before the child's call */
 
 static tw_engine *engine;
 static tw_family *counters, *windows, *rate, *sliding, *bucket, *own_window, *visitors;
@@ -110,6 +110,10 @@ static uint32_t slots_taken(void) {
     return twi_load_relaxed(&twi_domain->slots);
 }
 
+/* Of one case. A child that was killed in some steps, such as those that open a window, keeps its slot until the next
+ * turn, so each kill of a case may cost one. Those of the cases before are used again. */
+static uint32_t most_kills;
+
 /* Kills in one case, and what is left of the children then. Returns the number of kills. */
 static uint32_t run_case(const struct step_call *call, size_t size) {
     step_key_bytes = size;
@@ -119,8 +123,9 @@ static uint32_t run_case(const struct step_call *call, size_t size) {
     tw_stats stats;
     assert_status(tw_stats_read(engine, &stats), TW_OK);
     assert_i64_equal(stats.sections_oldest_ms, 0);
-    if (slots_taken() > SLOTS_MAX) print_message("# %u slots\n", slots_taken());
-    assert_true(slots_taken() <= SLOTS_MAX);
+    if (kills > most_kills) most_kills = kills;
+    print_message("# %u thread slots\n", slots_taken());
+    assert_true(slots_taken() <= SLOTS_OF_PARENT + most_kills);
     assert_false(twi_threads_hold(NULL, 0));
     return kills;
 }
