@@ -35,6 +35,16 @@ static tw_status take(tw_family *family, const char *key, int64_t n, int64_t lim
     return tw_acquire(family, tw_str(key), n, limit, &verdict);
 }
 
+/* Of a call to a Redis that is silent. The time in which this process did not run is no silence, and after a new
+ * connection a call is busy at first: then another one is made. */
+static tw_status take_in_silence(tw_family *family, const char *key, int64_t n, int64_t limit) {
+    int64_t until_ms = test_mono_ms() + TEST_PATIENCE_MS;
+    tw_status status;
+    do status = take(family, key, n, limit);
+    while (verdict.cause == TW_CAUSE_BUSY && test_mono_ms() < until_ms);
+    return status;
+}
+
 /* What the page of metrics counts for that family and cause. */
 struct line {
     char head[160];
@@ -128,9 +138,9 @@ TEST(a_stopped_redis_is_an_outage) {
     strict_await_redis(family, "other");
     redis_server_pause(&server);
     assert_silent(family, "unused");
-    assert_status(take(local, "k", 10, 10), TW_OK);
+    assert_status(take_in_silence(local, "k", 10, 10), TW_OK);
     test_assert_no_cause(&verdict);
-    assert_status(take(local, "k", 1, 10), TW_DENIED); /* the units are spent here, whoever replies */
+    assert_status(take_in_silence(local, "k", 1, 10), TW_DENIED); /* the units are spent here, whoever replies */
     assert_int_equal(verdict.decided_by, TW_BY_OUTAGE);
     test_assert_cause(&verdict, TW_CAUSE_LIMIT);
     assert_true(verdict.retry_after_ms > TW_DAY);
@@ -230,6 +240,20 @@ TEST(a_full_way_is_busy) {
     close_async();
 }
 
+/* As take_in_silence(), of a call that is answered later. */
+static tw_status answer_in_silence(tw_family *family, bool reserves) {
+    int64_t until_ms = test_mono_ms() + TEST_PATIENCE_MS;
+    tw_status status;
+    do {
+        (void)next();
+        second.request.timeout_ms = ENDED_MS;
+        status = reserves ? tw_reserve_async(&second.request, family, tw_str("k"), 1, 10, 1000, tw_str("ann"))
+                          : tw_acquire_async(&second.request, family, tw_str("unused"), 1, 10);
+        status = answer_of(&second, status);
+    } while (second.request.verdict.cause == TW_CAUSE_BUSY && test_mono_ms() < until_ms);
+    return status;
+}
+
 /* Goal: a call that is answered later has the cause of its outage, too, with its own time. */
 TEST(an_answer_that_never_comes_is_an_outage) {
     open_with(TW_HOST_DRIVEN, STRICT_LONG_MS, 0);
@@ -237,14 +261,9 @@ TEST(an_answer_that_never_comes_is_an_outage) {
     prepare(&first);
     assert_status(answer_of(&first, tw_acquire_async(&first.request, family, tw_str("k"), 1, 10)), TW_OK);
     redis_server_pause(&server);
-    (void)next();
-    second.request.timeout_ms = ENDED_MS;
-    assert_status(answer_of(&second, tw_acquire_async(&second.request, family, tw_str("unused"), 1, 10)), TW_DENIED);
+    assert_status(answer_in_silence(family, false), TW_DENIED);
     test_assert_cause(&second.request.verdict, TW_CAUSE_OUTAGE);
-    (void)next();
-    second.request.timeout_ms = ENDED_MS;
-    tw_status status = tw_reserve_async(&second.request, family, tw_str("k"), 1, 10, 1000, tw_str("ann"));
-    status = answer_of(&second, status);
+    tw_status status = answer_in_silence(family, true);
     assert_true(status == TW_ERR_TIMEOUT || status == TW_ERR_REDIS);
     test_assert_cause(&second.request.verdict, TW_CAUSE_OUTAGE);
     redis_server_resume(&server);
