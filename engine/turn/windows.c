@@ -356,24 +356,20 @@ static void refuse(tw_engine *engine, struct twi_generation *generation, enum tw
     if (why == TWI_PACK_REFUSED) twi_port_count(engine, packs_refused, 1);
 }
 
-/* Returns whether each decision of a sliding limit reads this window, and there is much memory. A counter is found in
- * its table with a tenth of the instructions that a packed form needs. */
-static bool is_better_unpacked(const tw_engine *engine, struct twi_generation *generation) {
+/* Returns true if each decision of a sliding limit reads this window, and there is much memory. A counter is found in
+ * its table with a tenth of the instructions that a packed form needs. The next look is when the window is no longer
+ * read, or earlier, because memory may get short. */
+static bool stays_unpacked(const tw_engine *engine, struct twi_generation *generation) {
     const struct tw_family *family = generation->family;
-    int64_t length_ms = generation->end_ms - generation->start_ms;
     if (!family->kind.slides || family->kind.sub_windows != 1) return false;
-    if (engine->turn.now_ms - generation->end_ms >= length_ms) return false;
+    int64_t left_ms = 2 * generation->end_ms - generation->start_ms - engine->turn.now_ms;
+    if (left_ms <= 0) return false;
     const struct twi_quota *quota = generation->quota;
     int64_t most = twi_load_relaxed(&quota->bytes_max);
-    return twi_arena_bytes_used(&engine->arena) <= (int64_t)(engine->arena.bytes_max / 2) &&
-           (most == 0 || twi_load_relaxed(&quota->bytes) <= most / 2);
-}
-
-/* Looks again when the window is no longer read, or earlier, because memory may get short. */
-static void wait_unpacked(const tw_engine *engine, struct twi_generation *generation) {
-    int64_t left_ms = 2 * generation->end_ms - generation->start_ms - engine->turn.now_ms;
-    twi_check(left_ms > 0);
+    if (twi_arena_bytes_used(&engine->arena) > (int64_t)(engine->arena.bytes_max / 2)) return false;
+    if (most != 0 && twi_load_relaxed(&quota->bytes) > most / 2) return false;
     generation->turn.pack_after_ms = engine->turn.mono_ms + (left_ms < LOOK_MS ? left_ms : LOOK_MS);
+    return true;
 }
 
 static int64_t bytes_at(struct tw_family *family, int64_t start_ms) {
@@ -402,11 +398,10 @@ static bool build(tw_engine *engine, struct twi_generation *generation, uint32_t
     if (generation->turn.history.unpacking) return give_up(engine, generation, work);
     if (!is_over(generation)) return give_up(engine, generation, work); /* the window is entered again later */
     enum twi_packing answer = TWI_PACK_REFUSED;
-    if (generation->turn.history.packing == 0 && is_better_unpacked(engine, generation)) {
-        wait_unpacked(engine, generation);
-        return give_up(engine, generation, work);
+    if (generation->turn.history.packing == 0) {
+        if (stays_unpacked(engine, generation)) return give_up(engine, generation, work);
+        generation->turn.history.packing = twi_packed_begin(&packer);
     }
-    if (generation->turn.history.packing == 0) generation->turn.history.packing = twi_packed_begin(&packer);
     if (generation->turn.history.packing != 0)
         answer = twi_packed_build(&packer, generation->turn.history.packing, work);
     if (answer == TWI_PACK_DONE) publish(engine, generation);
