@@ -3,8 +3,7 @@
  * Method: on_outage is TW_OUTAGE_LOCAL, the default, by which each process alone would admit the whole limit. The
  * starved processes have the least priority, beside programs that calculate. The server has a normal one.
  * Always true: each process counts what it admits in a page that all share. A server that got no processor itself,
- * so that it does not answer the test either, may be taken for one that is away: such a run is left out, and so is one
- * whose starved processes got too little to reach the limit.
+ * so that it does not answer the test either, may be taken for one that is away: such a run is left out.
  * Covers: sync/ask/link.c, sync/ask/dispatcher.c. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/children.h"
@@ -18,10 +17,9 @@
 #define THREADS_MAX 250
 #define CALCULATING 4
 #define LIMIT 3000
-#define SECONDS 120
-#define STARVED_MS 40000 /* for so long processes that starve may buy. Others have TEST_PATIENCE_MS */
-#define SILENCE_MS 150   /* half of the silence that makes an outage for such calls (sync/ask/link.c) */
-#define MORE_MS 300      /* for so long the processes go on when the limit is spent */
+#define SECONDS 300    /* of a child, which the test ends long before, whoever else works on the machine */
+#define SILENCE_MS 150 /* half of the silence that makes an outage for such calls (sync/ask/link.c) */
+#define MORE_MS 300    /* for so long the processes go on when the limit is spent */
 
 struct crowd {
     const char *url;
@@ -106,7 +104,7 @@ static void calculate(void) {
 #define TOO_BUSY "a processor for the server: run it on a machine with less load"
 
 /* Two such processes buy, with programs that calculate beside them if they are to starve. Returns false if the limit
- * was passed and the server had no processor, or if those that starve have not reached the limit. */
+ * was passed and the server had no processor. */
 static bool two_buy(struct crowd *crowd) {
     struct redis_server server;
     pid_t buyers[PROCESSES], others[CALCULATING];
@@ -118,7 +116,7 @@ static bool two_buy(struct crowd *crowd) {
     for (int i = 0; i < PROCESSES; i++)
         if ((buyers[i] = child_fork(SECONDS)) == 0) work(crowd);
     struct watch watch = {.server = &server};
-    bool is_reached = test_wait(is_spent, &watch, crowd->is_starved ? STARVED_MS : TEST_PATIENCE_MS);
+    assert_true(test_wait(is_spent, &watch, TEST_PATIENCE_MS));
     (void)test_wait(never, &watch, MORE_MS);
     atomic_store(&page->stops, true);
     for (int i = 0; i < CALCULATING && crowd->is_starved; i++) child_kill(others[i]);
@@ -133,8 +131,7 @@ static bool two_buy(struct crowd *crowd) {
     munmap(page, sizeof *page);
     redis_server_destroy(&server);
     assert_true(is_kept || longest_ms >= SILENCE_MS);
-    assert_true(is_reached || crowd->is_starved);
-    return is_kept && is_reached;
+    return is_kept;
 }
 
 /* Goal: many threads of two processes, each call with 20 ms, never pass the limit. */
