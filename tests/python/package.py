@@ -339,23 +339,25 @@ async def ask_all(engine, jobs, stock) -> None:
         raise AssertionError("an empty key")
     except tallywheel.Error as error:
         same(error.name, "TW_ERR_KEY")
-    for key, answered in (("cancelled", False), ("answered", True)):
-        await cancel(engine, stock.acquire_async(key, 1, 1), answered)
+    for key in ("cancelled", "answered and cancelled", "cancelled and answered"):
+        await cancel(engine, stock.acquire_async(key, 1, 1), key)
         await until("the unit of a cancelled call returns", stock.acquire_async, key, 1, 1)
-        await cancel(engine, stock.once_async(key + " once"), answered)
+        await cancel(engine, stock.once_async(key + " once"), key)
         await until("the next caller is the first", stock.once_async, key + " once")
-        await cancel(engine, jobs.lock_async(key, 600000), answered)
+        await cancel(engine, jobs.lock_async(key, 600000), key)
         await until("the lock is free", jobs.lock_async, key, 600000)
 
 
-async def cancel(engine, call, answered: bool) -> None:
-    """Before its answer, or after it: then the task has not run since."""
+async def cancel(engine, call, how: str) -> None:
+    """The task does not run between its call and both."""
     task = asyncio.ensure_future(call)
     await asyncio.sleep(0)
-    while answered and tallywheel._loop.waiting:
-        engine._loop.turn()
-        time.sleep(0.001)
-    task.cancel()
+    for step in how.split(" and "):
+        if step == "cancelled":
+            task.cancel()
+        while step == "answered" and tallywheel._loop.waiting:
+            engine._loop.turn()
+            time.sleep(0.001)
     same([type(one) for one in await asyncio.gather(task, return_exceptions=True)], [asyncio.CancelledError])
 
 

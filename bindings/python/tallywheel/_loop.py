@@ -73,17 +73,17 @@ class Loop:
         """The request with its result. If it came, but its caller was cancelled before it took it: undo(request)."""
         future, text = self.loop.create_future(), ""
         request, status = self.begin(call, *arguments, future=future)
-        if status == constants["TW_STARTED"]:
+        request.status = status
+        if status == constants["TW_STARTED"]:  # until the result comes, which may be after the future was cancelled
             try:
                 text = await future
             except BaseException:
                 if waiting.pop(ctypes.addressof(request), None):  # nobody waits any more
                     lib.tw_request_cancel(request)
-                elif undo and future.done() and not future.cancelled():
+                elif undo and request.status != status:
                     undo(request)
                 raise
             status = request.status
-        request.status = status
         if status < 0:
             raise Error(status, text)
         return request
