@@ -15,8 +15,10 @@
 #include "tests/support/support.h"
 
 #include <errno.h>
+#include <link.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/auxv.h>
 #include <sys/ptrace.h>
 #include <sys/user.h>
 #include <sys/wait.h>
@@ -62,10 +64,20 @@ static inline uint64_t step_registers(pid_t pid, uint64_t *go_on) {
     assert_int_equal(ptrace(PTRACE_SETREGS, pid, NULL, &registers), 0);
     return at;
 }
+/* Where the function returns to whose first instruction is next. */
+static inline uint64_t step_caller(pid_t pid) {
+    struct user_regs_struct registers;
+    assert_int_equal(ptrace(PTRACE_GETREGS, pid, NULL, &registers), 0);
+    return (uint64_t)ptrace(PTRACE_PEEKTEXT, pid, (void *)(uintptr_t)registers.rsp, NULL);
+}
 #else /* compiled, and left out: step_begin() */
 #define STEP_STOP() abort()
 static inline uint64_t step_registers(pid_t pid, uint64_t *go_on) {
     (void)pid, (void)go_on;
+    return 0;
+}
+static inline uint64_t step_caller(pid_t pid) {
+    (void)pid;
     return 0;
 }
 #endif
@@ -128,15 +140,57 @@ static inline void step_once(pid_t pid) {
     step_wait(pid);
 }
 
+/* ---- breakpoints ---- */
+
+static inline void step_write(pid_t pid, uint64_t at, long code) {
+    assert_int_equal(ptrace(PTRACE_POKETEXT, pid, (void *)(uintptr_t)at, (void *)code), 0);
+}
+
+/* Returns the code that was there. */
+static inline long step_break_at(pid_t pid, uint64_t at) {
+    errno = 0;
+    long code = ptrace(PTRACE_PEEKTEXT, pid, (void *)(uintptr_t)at, NULL);
+    assert_int_equal(errno, 0);
+    step_write(pid, at, (code & ~0xffL) | 0xccL);
+    return code;
+}
+
+static inline void step_continue(pid_t pid) {
+    assert_int_equal(ptrace(PTRACE_CONT, pid, NULL, NULL), 0);
+    step_wait(pid);
+}
+
 /* ---- by steps ---- */
 
-/* The next instruction, where one that repeats itself counts as one. */
+/* The kernel's code for clocks, in each process. It begins again if the clock has ticked meanwhile, so a child that is
+ * stepped on a busy machine might never leave it. */
+static struct { uint64_t from, to; } step_clocks;
+
+static inline int step_find_clocks(struct dl_phdr_info *object, size_t size, void *ctx) {
+    (void)size, (void)ctx;
+    if (object->dlpi_addr != getauxval(AT_SYSINFO_EHDR)) return 0;
+    step_clocks.from = object->dlpi_addr;
+    step_clocks.to = object->dlpi_addr + object->dlpi_phdr[0].p_memsz;
+    return 1;
+}
+
+static inline bool step_is_in_clocks(uint64_t at) {
+    return step_clocks.from <= at && at < step_clocks.to;
+}
+
+/* The next instruction, where one that repeats itself counts as one, and the clocks are part of their call. */
 static inline uint64_t step_next(pid_t pid) {
     uint64_t before = step_where(pid), at = before;
     while (at == before && step_runs()) {
         step_once(pid);
         at = step_where(pid);
     }
+    if (!step_is_in_clocks(at)) return at;
+    at = step_caller(pid);
+    long code = step_break_at(pid, at);
+    step_continue(pid);
+    (void)step_registers(pid, &at);
+    step_write(pid, at, code);
     return at;
 }
 
@@ -162,18 +216,12 @@ static inline bool step_kill_after(uint32_t n, uint32_t instructions) {
 
 /* Runs until the instruction has been met `times` times, or the call has returned. */
 static inline void step_run_to(pid_t pid, uint64_t at, uint32_t times) {
-    void *place = (void *)(uintptr_t)at;
-    errno = 0;
-    long code = ptrace(PTRACE_PEEKTEXT, pid, place, NULL);
-    assert_int_equal(errno, 0);
-    long stop = (code & ~0xffL) | 0xccL;
     for (uint32_t met = 0;;) {
-        assert_int_equal(ptrace(PTRACE_POKETEXT, pid, place, (void *)stop), 0);
-        assert_int_equal(ptrace(PTRACE_CONT, pid, NULL, NULL), 0);
-        step_wait(pid);
+        long code = step_break_at(pid, at);
+        step_continue(pid);
         if (!step_runs() || ++met == times) return;
         (void)step_registers(pid, &at);
-        assert_int_equal(ptrace(PTRACE_POKETEXT, pid, place, (void *)code), 0);
+        step_write(pid, at, code);
         step_once(pid);
         if (!step_runs()) return;
     }
@@ -217,6 +265,7 @@ static inline bool step_needs_way(uint32_t n, uint32_t steps) {
  * chooses). Returns the number of kills. */
 static inline uint32_t step_through(const struct step_call *call) {
     step_now = call;
+    (void)dl_iterate_phdr(step_find_clocks, NULL);
     uint32_t stride = step_stride(call), kills = 0, n = 0, tries = 0;
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
