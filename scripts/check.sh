@@ -14,8 +14,7 @@ waiting_jobs=$((3 * jobs)) # of tests that wait two thirds of the time and more
 passed=0 failed=0 skipped=0
 TW_SEED_ROUND=${TW_SEED_ROUND-$(cat tests/seeds/round)} # as ./dev test
 export TW_SEED_ROUND
-# Some hundred programs are linked in each build: gold takes half the time of the usual linker.
-if [ -z "${CC_LD:-}" ] && command -v ld.gold >/dev/null 2>&1; then export CC_LD=gold; fi
+if [ -z "${CC_LD:-}" ] && command -v ld.mold >/dev/null 2>&1; then export CC_LD=mold; fi # as ./dev
 
 # ---- helpers: everything a step prints goes to its log --------------------------------------------------------------
 
