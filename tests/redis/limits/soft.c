@@ -26,6 +26,7 @@ struct caller {
     pthread_t thread;
     int64_t *errors, *bounds;
     size_t count;
+    int64_t pause_ms; /* the longest one between two steps: what is due then comes at once */
 };
 
 static bool all_are_known(void *ctx) {
@@ -64,8 +65,10 @@ static void call_once(struct caller *caller) {
 static void *call_on(void *arg) {
     struct caller *caller = arg;
     pthread_barrier_wait(&caller->load->begin);
-    int64_t begin_ms = test_mono_ms(), done = 0;
+    int64_t begin_ms = test_mono_ms(), step_ms = begin_ms, done = 0;
     for (int64_t now_ms = begin_ms; now_ms < begin_ms + caller->load->until_ms; now_ms = test_mono_ms()) {
+        if (now_ms - step_ms > caller->pause_ms) caller->pause_ms = now_ms - step_ms;
+        step_ms = now_ms;
         int64_t due = (now_ms - begin_ms) * (CALLS_PER_S / ENGINES) / 1000;
         for (; done < due; done++) call_once(caller);
         usleep(1000);
@@ -86,7 +89,7 @@ static int64_t median(int64_t *values, size_t count) {
 struct outcome {
     int64_t over;                  /* admitted beyond the limit; negative: left */
     int64_t error, bound, outside; /* medians while the limit was not reached */
-    int64_t samples;
+    int64_t samples, pause_ms;
 };
 
 /* `alone`: the engines cannot know of each other, because the registry's name is taken: plain interval sync. */
@@ -125,13 +128,16 @@ static struct outcome run(int64_t limit, bool alone) {
     outcome.bound = median(callers[0].bounds, count);
     for (int i = 0; i < ENGINES; i++) {
         assert_status(tw_close(callers[i].engine, TEST_PATIENCE_MS), TW_OK);
+        if (callers[i].pause_ms > outcome.pause_ms) outcome.pause_ms = callers[i].pause_ms;
         free(callers[i].errors);
         free(callers[i].bounds);
     }
     pthread_barrier_destroy(&load.begin);
-    print_message("# %s: limit %lld, %lld beyond it; median error %lld, bound %lld; %lld of %zu samples outside\n",
+    print_message("# %s: limit %lld, %lld beyond it; median error %lld, bound %lld; %lld of %zu samples outside; "
+                  "no caller paused for longer than %lld ms\n",
                   alone ? "interval sync" : "shares", (long long)limit, (long long)outcome.over,
-                  (long long)outcome.error, (long long)outcome.bound, (long long)outcome.outside, count);
+                  (long long)outcome.error, (long long)outcome.bound, (long long)outcome.outside, count,
+                  (long long)outcome.pause_ms);
     redis_server_destroy(&server);
     return outcome;
 }
@@ -149,7 +155,9 @@ TEST(shares_keep_a_soft_limit_better_than_interval_sync) {
             return;
         }
         assert_true(shares.over <= limit / 20 && shares.over >= -limit / 20);
-        assert_true(shares.outside <= shares.samples / 50);
+        /* The bound knows of a burst an interval later (docs/LIMITS.md). */
+        bool is_even = shares.pause_ms < INTERVAL_MS / 4;
+        assert_true(shares.outside <= shares.samples / (is_even ? 50 : 10));
         return;
     }
     assert_true(shares.over <= limit / 100);
