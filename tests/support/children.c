@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 void *children_pages(size_t bytes) {
@@ -37,6 +38,14 @@ void child_expect_end(pid_t pid) {
     if (WIFSIGNALED(status))
         fail_msg("a child was ended by signal %d%s", WTERMSIG(status), WTERMSIG(status) == SIGALRM ? " (it hung)" : "");
     assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+int64_t child_processor_ms(pid_t pid) {
+    clockid_t clock;
+    struct timespec used;
+    assert_int_equal(clock_getcpuclockid(pid, &clock), 0);
+    assert_int_equal(clock_gettime(clock, &used), 0);
+    return (int64_t)used.tv_sec * 1000 + used.tv_nsec / 1000000;
 }
 
 void child_kill(pid_t pid) {

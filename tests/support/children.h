@@ -5,6 +5,7 @@
 #define TEST_CHILDREN_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* Zeroed memory that this process and its children share, at one address. munmap() frees it. */
@@ -15,6 +16,8 @@ pid_t child_fork(unsigned seconds);
 int child_await(pid_t pid);
 /* Waits for the end of the child, which ends by itself and with the exit status 0. */
 void child_expect_end(pid_t pid);
+/* Returns how much time of processors the child has had. */
+int64_t child_processor_ms(pid_t pid);
 /* Ends the child, which has not ended by itself. */
 void child_kill(pid_t pid);
 

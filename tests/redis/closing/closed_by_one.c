@@ -51,7 +51,7 @@ TEST(a_process_without_a_hook_takes_part) {
 TEST(a_hook_that_always_returns_false_leaves_the_window_to_another) {
     struct redis_server server;
     redis_server_start(&server, NULL);
-    begin(2, server.url, 30000, 2000);
+    begin(2, server.url, 30000, 8000); /* what Redis has not acknowledged by then is TW_CLOSED_LOCAL */
     start();
     atomic_store(&page->refuses[0], true);
     for (int round = 0; round < 2; round++) { /* that engine is not always chosen first */
