@@ -9,8 +9,7 @@
 #include "engine/core/options.h"
 #include "engine/base/grow.h"
 #include "engine/turn/turn.h"
-#include "engine/base/lock.h"
-#include "engine/base/own_thread.h"
+#include "engine/base/threads.h"
 
 #include <stdio.h>
 #include <stdlib.h>

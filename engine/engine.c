@@ -35,7 +35,7 @@
 #include "engine/turn/rollover.h"
 #include "engine/stats.h"
 #include "engine/core/window_map.h"
-#include "engine/base/lock.h"
+#include "engine/base/threads.h"
 #include "engine/memory/supervisor.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
 
 #include "engine/ask/strict.h"
 #include "engine/base/hash_aes.h"
-#include "engine/base/lock.h"
+#include "engine/base/threads.h"
 #include "engine/core/agenda.h"
 #include "engine/core/family.h"
 #include "engine/core/host.h"

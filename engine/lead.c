@@ -2,7 +2,7 @@
  * then makes the turns. */
 #include "engine/lead.h"
 
-#include "engine/base/lock.h"
+#include "engine/base/threads.h"
 #include "engine/core/operation.h"
 #include "engine/core/processes.h"
 #include "engine/turn/lease_renewal.h"

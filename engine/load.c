@@ -1,4 +1,4 @@
-/* load.c -- see port/save.h: the counters of a file are counted, by tw_load().
+/* load.c -- see port/extras.h: the counters of a file are counted, by tw_load().
  * A window of the file is built unseen, and joins its family when all counters are loaded. If the family holds the
  * window already, empty (keys_expected), the counts go there while it can take them; an empty window that cannot any
  * more gives its place up. A window whose time is over is reported by the next turn, as any other; one that the process
@@ -9,7 +9,7 @@
 #include "engine/save.h"
 
 #include "engine/base/grow.h"
-#include "engine/base/lock.h"
+#include "engine/base/threads.h"
 #include "engine/core/roster.h"
 #include "engine/core/window_map.h"
 #include "engine/count/api.h"

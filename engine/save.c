@@ -1,4 +1,4 @@
-/* save.c -- see port/save.h: the counters that tw_save() writes.
+/* save.c -- see port/extras.h: the counters that tw_save() writes.
  * One rule decides which windows: those that no hook of this process has got as final. They are final in the process
  * that loads them, and from a whole file on they are PARTIAL here (TWI_SAVED_IN_FILE, turn/window_end.c), whatever the
  * clock does meanwhile. A window that was final here is written only if a sliding limit still looks at it.
@@ -10,7 +10,7 @@
 #include "engine/save.h"
 
 #include "engine/base/grow.h"
-#include "engine/base/lock.h"
+#include "engine/base/threads.h"
 #include "engine/core/operation.h"
 #include "engine/core/roster.h"
 #include "engine/core/processes.h"

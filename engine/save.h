@@ -4,7 +4,7 @@
 #define TWI_SAVE_H
 
 #include "engine/core/family.h"
-#include "engine/port/save.h"
+#include "engine/port/extras.h"
 
 /* Families that are not freed meanwhile. */
 struct twi_held_families {

@@ -14,7 +14,7 @@
 #include "engine/stats.h"
 
 #include "engine/base/grow.h"
-#include "engine/base/lock.h"
+#include "engine/base/threads.h"
 #include "engine/core/agenda.h"
 #include "engine/core/metric_labels.h"
 #include "engine/core/processes.h"
@@ -24,7 +24,7 @@
 #include "engine/core/window_map.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/port/services.h"
-#include "engine/port/watch.h"
+#include "engine/port/extras.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -338,7 +338,7 @@ tw_status tw_metrics_write(tw_engine *engine, uint32_t format, bool (*write)(voi
 }
 
 /* ---- watch ----
- * The life of the watch socket (engine/port/watch.h), and the values that only the engine can report
+ * The life of the watch socket (engine/port/extras.h), and the values that only the engine can report
  * to it. Always true: a family that is watched is not freed. The turn sees `held` under the roster's lock (rollover.c),
  * and looks again when it is let go. */
 

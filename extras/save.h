@@ -1,7 +1,7 @@
 /* save.h -- the inside of tw_save() and tw_load(): the file, and its format.
  *
  *   "twcounts" | format : 4 | 0 : 4 | record ... | checksum : 8        numbers are little-endian
- *   family   0xfffe : 2 | size of the name : 1 | name | fields : 8 each      (port/save.h), numbered from 0 on
+ *   family   0xfffe : 2 | size of the name : 1 | name | fields : 8 each      (port/extras.h), numbered from 0 on
  *   window   0xfffd : 2 | number of its family : 4 | start, unix ms : 8      to be reported by who loads it
  *            0xfffc : 2 | the same                                           it has been reported as final
  *   counter  size of the key : 2 | count : 8 | key                           of the window before it
@@ -15,7 +15,7 @@
 #ifndef TWI_EXTRAS_SAVE_H
 #define TWI_EXTRAS_SAVE_H
 
-#include "engine/port/save.h"
+#include "engine/port/extras.h"
 
 #define TWI_SAVE_FORMAT 2u
 #define TWI_SAVE_BLOCK 65536u /* bytes that are written, read and summed up at once */

@@ -7,7 +7,7 @@
 #include "extras/watch.h"
 
 #include "engine/base/descriptor.h"
-#include "engine/base/own_thread.h"
+#include "engine/base/threads.h"
 #include "engine/base/why.h"
 
 #include <errno.h>

@@ -23,7 +23,7 @@
 #ifndef TWI_EXTRAS_WATCH_H
 #define TWI_EXTRAS_WATCH_H
 
-#include "engine/port/watch.h"
+#include "engine/port/extras.h"
 
 #define TWI_WATCH_REQUEST_MAX (4u * TW_KEY_SIZE_MAX + 160u) /* a key of which each byte is escaped */
 #define TWI_WATCH_ANSWER_MAX (UINT32_C(64) << 20)

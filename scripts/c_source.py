@@ -11,7 +11,7 @@ EXTERN_C = re.compile(r'extern\s+"C"\s*\{')
 DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.MULTILINE)
 NAME_BEFORE = re.compile(r"([A-Za-z_]\w*)\s*$")
 NAME_MADE_BEFORE = re.compile(r"[A-Za-z_]\w*\s*\(\s*([A-Za-z_]\w*)\s*\)\s*$")  # OWN(take)(int n) {...}: of a template
-NAME_INSIDE = re.compile(r"\(\s*([A-Za-z_]\w*)")  # TEST(a_sentence) {...}: a macro in capitals defines what its first argument names
+NAME_INSIDE = re.compile(r"\(\s*([A-Za-z_]\w*)\s*[,)]")  # TEST(a_sentence) {...}: a macro in capitals defines what its first argument names
 MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)", re.MULTILINE)
 
 

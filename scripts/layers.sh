@@ -36,10 +36,10 @@ in_sources() { # PATTERN FOLDER...: lines that match, comments of one line left 
 # ---- who may include whom
 in_sources '#include "' engine include | grep -vE '#include "(engine/|tallywheel\.h")' |
     must_be_empty "engine/ includes nothing of sync/"
-in_sources '#include "engine/' sync | grep -vE '"engine/(port/[a-z]+|base/(atomic|check|decimal|descriptor|event_count|glob|grow|key_slot|lock|own_thread|probe|socket_set|why))\.h"' |
-    must_be_empty "sync/ sees the engine through engine/port/ (and base/atomic.h, check.h, decimal.h, descriptor.h, event_count.h, glob.h, grow.h, key_slot.h, lock.h, own_thread.h, probe.h, socket_set.h, why.h) only"
+in_sources '#include "engine/' sync | grep -vE '"engine/(port/[a-z]+|base/(atomic|check|descriptor|event_count|grow|hash|key_slot|probe|threads|why))\.h"' |
+    must_be_empty "sync/ sees the engine through engine/port/ (and base/atomic.h, check.h, descriptor.h, event_count.h, grow.h, hash.h, key_slot.h, probe.h, threads.h, why.h) only"
 in_sources '#include "' tools examples extras nginx | grep -E '"(\.\./)?(engine|sync)/' | grep -vE '"engine/base/(atomic|check)\.h"' |
-    grep -vE '^extras/.*"engine/(base/(descriptor|grow|own_thread|random|why)|port/(watch|save))\.h"' | must_be_empty "the command, the examples, extras/ and nginx/ use the public header"
+    grep -vE '^extras/.*"engine/(base/(descriptor|grow|random|threads|why)|port/extras)\.h"' | must_be_empty "the command, the examples, extras/ and nginx/ use the public header"
 grep -nE '^ *# *include' include/tallywheel.h | grep -vE '<(stdbool|stddef|stdint|string)\.h>' |
     must_be_empty "the public header includes <stdbool.h> <stddef.h> <stdint.h> <string.h> only"
 
@@ -85,12 +85,12 @@ in_sources '[^_a-z](mmap|mremap)\(' engine sync extras | cut -d: -f1 | one_file_
 in_sources '[^_a-z](clock_gettime|gettimeofday|timespec_get|time)\(' engine sync extras | cut -d: -f1 | grep -v '^engine/base/race_point\.c$' |
     one_file_only "the system clock has one door"
 
-in_sources '[^_a-z]pthread_mutex_(lock|trylock|timedlock|unlock)\(' engine sync extras | grep -v '^engine/base/lock\.c:' |
-    must_be_empty "mutexes have one door: engine/base/lock.c (whoever waits for one stops no engine's time)"
+in_sources '[^_a-z]pthread_mutex_(lock|trylock|timedlock|unlock)\(' engine sync extras | grep -v '^engine/base/threads\.c:' |
+    must_be_empty "mutexes have one door: engine/base/threads.c (whoever waits for one stops no engine's time)"
 in_sources '[^_a-z](eventfd|epoll_create1?|accept4?|socket|socketpair|pipe2?|timerfd_create|inotify_init1?)\(' engine sync extras |
     grep -v 'twi_descriptor_own(' | must_be_empty "a descriptor that stays open has one owner: engine/base/descriptor.c"
-in_sources '[^_a-z]pthread_create\(' engine sync extras | grep -v '^engine/base/own_thread\.c:' |
-    must_be_empty "threads of our own have one door: engine/base/own_thread.c"
+in_sources '[^_a-z]pthread_create\(' engine sync extras | grep -v '^engine/base/threads\.c:' |
+    must_be_empty "threads of our own have one door: engine/base/threads.c"
 # The host's functions, by the header: a function that is added there is called in host.c, or not at all. A password is
 # asked for through `ask`, in sync/wire/wire.c by the engine's function for it.
 names=$(grep -oE '^    (void|int|bool) \(\*[a-z_]+\)\(void \*ctx' include/tallywheel.h | grep -oE '\*[a-z_]+\)' | tr -d '*)' | sort -u | paste -sd'|')

@@ -34,11 +34,9 @@ FIELDS_MAX, FUNCTION_MAX, FILE_MAX = 25, 64, 600
 # The engine finds what lies above it by these functions alone: each gives a table of functions.
 DOORS = {"twi_driver_find", "twi_watch_find"}
 # Files whose functions another header may declare than their own; a list that only shrinks. stripe.h has the types, which cell.h must not
-# see, and which stripe_words.h, which it includes, therefore has not. The fast paths are one template, compiled by two files. Event counts
-# have two implementations, of which a build has one.
+# see, and which stripe_words.h, which it includes, therefore has not. The fast paths are one template, compiled by two files.
 SHARED = {
     "engine/table/stripe": "engine/table/cell.h",
-    "engine/base/event_count_own": "engine/base/event_count.h",
     "engine/fast/fast_aes": "engine/fast/fast.h",
     "engine/fast/fast_portable": "engine/fast/fast.h",
     "engine/ask/strict_gcra": "engine/ask/strict.h",

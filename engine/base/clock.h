@@ -43,7 +43,7 @@
  * is due. The keeper may belong to another process (processes.h), and nothing shows the others that one is stopped.
  * The word becomes READ whenever nobody may rely on it. There are four cases. New code need not care about them:
  *   - The keeper may block, between twi_clock_away() and twi_clock_back(). Two places have these brackets for all other
- *     code: the calls of the host's functions (core/host.c), and the locks (base/lock.c).
+ *     code: the calls of the host's functions (core/host.c), and the locks (base/threads.c).
  *   - The keeper sleeps for a long time (turn/turn.c), between the same brackets.
  *   - One iteration of its loop lasts for more than 10 ms. twi_clock_tick(), which is called in many places of the
  *     turn, notices this.

@@ -1,5 +1,5 @@
-/* event_count.h -- event counts, with which a thread sleeps until another thread signals a change. event_count.c uses
- * ck_ec of libck. event_count_own.c uses C11 atomics, for builds without libck (-Dck=disabled, the one file, musl).
+/* event_count.h -- event counts, with which a thread sleeps until another thread signals a change. They are
+ * ck_ec of libck, or our own by C11 atomics, for builds without libck (-Dck=disabled, the one file, musl).
  * Raising an event costs no system call unless a thread sleeps. Each turn raises one, and each refund raises another
  * one. Only calls that may wait (tw_flush(), tw_fetch(), tw_close(), tw_acquire_wait() and similar calls) sleep here.
  * tw_add(), tw_get() and tw_acquire() neither raise an event nor sleep.

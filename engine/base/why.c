@@ -125,3 +125,16 @@ const char *tw_error_text(void) {
     if (last.text != NULL) return last.text;
     return last.status != TW_OK ? tw_status_text(last.status) : "No call of this thread was refused yet.";
 }
+
+#define OPTION_TEXT_MAX 320
+
+tw_status twi_options_refuse(char *error, size_t error_size, const char *format, ...) {
+    twi_check(strstr(format, ": ") != NULL || strchr(format, '%') != NULL);
+    char why[OPTION_TEXT_MAX];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(why, sizeof why, format, arguments);
+    va_end(arguments);
+    if (error != NULL && error_size > 0) (void)snprintf(error, error_size, "%s", why);
+    return twi_refuse_with(TW_ERR_OPTIONS, "%s", why);
+}

@@ -3,7 +3,7 @@
  * ..."). The code that decides to refuse also writes the sentence.
  * Always true: it is written only when a call is refused. A sentence is a constant or lies in a buffer of this thread.
  * So it works before there is an engine, in a forked child and while a thread exits, and there is nothing to free.
- * Elsewhere: error_text of the options (options.h), which gets the same sentences. */
+ * The error_text of options gets the same sentences. */
 #ifndef TWI_BASE_WHY_H
 #define TWI_BASE_WHY_H
 
@@ -18,6 +18,10 @@ TWI_INLINE tw_status twi_refuse(tw_status status, const char *constant_text) {
     return status;
 }
 tw_status twi_refuse_with(tw_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Writes "<field>: <what is wrong>" into `error`, and returns TW_ERR_OPTIONS. `error` may be NULL. */
+tw_status twi_options_refuse(char *error, size_t error_size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* For a call that fails for several reasons, or that succeeds after all: saves the last refusal, and restores it.
  * Constant texts only. */

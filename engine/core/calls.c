@@ -2,8 +2,7 @@
 #include "engine/core/calls.h"
 
 #include "engine/base/descriptor.h"
-#include "engine/base/lock.h"
-#include "engine/base/own_thread.h"
+#include "engine/base/threads.h"
 #include "engine/core/family.h"
 #include "engine/core/operation.h"
 #include "engine/core/queue.h"

@@ -298,7 +298,7 @@ struct tw_family {
 
     /* under the lock of the roster */
     tw_family_options options; /* strings are copies */
-    struct twi_fields *fields; /* the fields that it declares (redis_shape.h); never changes; NULL means any field */
+    struct twi_fields *fields; /* the fields that it declares (key_template.h); never changes; NULL means any field */
     struct twi_family_entry entry;
     struct twi_family_agenda agenda;
     struct twi_limits_shared limits_shared;

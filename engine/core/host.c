@@ -1,7 +1,7 @@
 /* host.c -- see host.h. */
 #include "engine/core/host.h"
 
-#include "engine/base/lock.h"
+#include "engine/base/threads.h"
 #include "engine/core/state.h"
 
 #define WAIT_MS 100 /* no event is missed. There is a bound nevertheless */

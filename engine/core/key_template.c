@@ -15,7 +15,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/key_slot.h"
-#include "engine/core/options.h"
+#include "engine/base/why.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -221,7 +221,7 @@ tw_status twi_key_template_parse(struct twi_key_template *pattern, const char *t
                                  const struct twi_window_rule *rule, const struct twi_redis_shape *shape, char *error,
                                  size_t error_size) {
     twi_check(family_name != NULL && rule != NULL);
-    twi_check(twi_options_tags_fit(tags) && tags != 0);
+    twi_check(tags != 0 && tags <= TWI_KEY_SLOT_TAGS_MAX && (tags & (tags - 1)) == 0);
     struct parser parser = {.pattern = pattern,
                             .family_name = family_name,
                             .rule = rule,
@@ -463,4 +463,53 @@ bool twi_key_templates_collide(const struct twi_key_template *one, const struct 
     for (size_t index = 1; index <= tails; index++)
         if (!bytes_can_meet(one->frame[frame_size(one) - index], other->frame[frame_size(other) - index])) return false;
     return true;
+}
+
+/* ---- redis shape ------------------------------------------------------------------------------------------------ */
+
+bool twi_redis_shape_split(struct twi_redis_shape shape, tw_key key, tw_key *subject, tw_key *inner) {
+    twi_check(shape.kind <= TW_REDIS_ZSET);
+    twi_check(key.size <= TW_KEY_SIZE_MAX);
+    const char *bytes = key.data;
+    *subject = key;
+    *inner = tw_bytes(bytes, 0);
+    if (shape.kind == TW_REDIS_STRING) return true;
+    if (shape.kind == TW_REDIS_ZSET) {
+        *subject = tw_bytes(bytes, 0);
+        *inner = key;
+        return true;
+    }
+    for (size_t at = key.size; at-- > 0;) {
+        if (bytes[at] != shape.separator) continue;
+        if (at == 0 || at + 1 == key.size) return false;
+        *subject = tw_bytes(bytes, at);
+        *inner = tw_bytes(bytes + at + 1, key.size - at - 1);
+        return true;
+    }
+    return false;
+}
+
+const char *twi_fields_read(const char *text, char separator, struct twi_fields *fields) {
+    twi_check(text != NULL && separator != '\0');
+    fields->count = 0;
+    for (;;) {
+        size_t size = strcspn(text, ",");
+        if (size == 0) return "one of them is empty";
+        if (size > TW_KEY_SIZE_MAX - 2) return "one of them leaves no room for a subject in a key";
+        if (memchr(text, separator, size) != NULL) return "one of them has key_separator in it";
+        if (fields->count == TWI_FIELDS_MAX) return "more than 64 of them";
+        tw_key field = tw_bytes(text, size);
+        if (twi_fields_have(fields, field)) return "one of them is there twice";
+        fields->each[fields->count++] = field;
+        if (text[size] == '\0') return NULL;
+        text += size + 1;
+    }
+}
+
+bool twi_fields_have(const struct twi_fields *fields, tw_key field) {
+    twi_check(fields->count <= TWI_FIELDS_MAX);
+    for (uint32_t i = 0; i < fields->count; i++)
+        if (fields->each[i].size == field.size && memcmp(fields->each[i].data, field.data, field.size) == 0)
+            return true;
+    return false;
 }

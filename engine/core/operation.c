@@ -1,7 +1,7 @@
 /* operation.c -- see operation.h. */
 #include "engine/core/operation.h"
 
-#include "engine/base/lock.h"
+#include "engine/base/threads.h"
 #include "engine/core/family.h"
 #include "engine/core/processes.h"
 #include "engine/core/state.h"

@@ -2,10 +2,10 @@
 #include "engine/core/options.h"
 
 #include "engine/base/key_slot.h"
+#include "engine/core/key_template.h"
 #include "engine/core/log_stderr.h"
 #include "engine/core/metric_labels.h"
-#include "engine/core/redis_shape.h"
-#include "engine/port/watch.h"
+#include "engine/port/extras.h"
 
 #include <assert.h>
 #include <stdarg.h>
@@ -26,7 +26,6 @@
 #define REPLAY_MS_DEFAULT 30000
 #define IDLE_MS_DEFAULT TW_HOUR
 #define IDLE_MS_MIN 100
-#define OPTION_TEXT_MAX 320
 #define ERROR_BYTES_PLAUSIBLE (1 << 20)
 #define CALLS_MAX_DEFAULT 1024
 #define REPLAY_BYTES_DEFAULT (UINT64_C(64) << 20)
@@ -44,17 +43,6 @@ void tw_family_options_init_sized(tw_family_options *options, size_t size) {
 }
 
 /* ---- refusing ---------------------------------------------------------------------------------------------------- */
-
-tw_status twi_options_refuse(char *error, size_t error_size, const char *format, ...) {
-    twi_check(strstr(format, ": ") != NULL || strchr(format, '%') != NULL);
-    char why[OPTION_TEXT_MAX];
-    va_list arguments;
-    va_start(arguments, format);
-    (void)vsnprintf(why, sizeof why, format, arguments);
-    va_end(arguments);
-    if (error != NULL && error_size > 0) (void)snprintf(error, error_size, "%s", why);
-    return twi_refuse_with(TW_ERR_OPTIONS, "%s", why);
-}
 
 #define refuse(options, ...) twi_options_refuse((options)->error_text, (options)->error_size, __VA_ARGS__)
 

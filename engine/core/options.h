@@ -46,8 +46,4 @@ bool twi_options_tags_fit(uint64_t tags);
 /* If there are sub_windows, it is the rule of the sub-windows, because these are the windows of the family. */
 struct twi_window_rule twi_options_rule(const tw_family_options *checked);
 
-/* Writes "<field>: <what is wrong>" into `error`, and returns TW_ERR_OPTIONS. `error` may be NULL. */
-tw_status twi_options_refuse(char *error, size_t error_size, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
 #endif

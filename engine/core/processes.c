@@ -3,8 +3,7 @@
 
 #include "engine/base/descriptor.h"
 #include "engine/base/grow.h"
-#include "engine/base/lock.h"
-#include "engine/base/own_thread.h"
+#include "engine/base/threads.h"
 #include "engine/core/family.h"
 #include "engine/core/state.h"
 #include "engine/memory/part.h"

@@ -1,7 +1,7 @@
 /* report.c -- see report.h. */
 #include "engine/core/report.h"
 
-#include "engine/base/lock.h"
+#include "engine/base/threads.h"
 #include "engine/base/probe.h"
 #include "engine/core/host.h"
 

@@ -2,7 +2,7 @@
 #include "engine/core/roster.h"
 
 #include "engine/core/agenda.h"
-#include "engine/base/lock.h"
+#include "engine/base/threads.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -228,7 +228,7 @@ struct twi_collector {
     uint64_t stamp;
     int64_t items_out;                 /* collected counters with an unsettled delta */
     int64_t unsent_look_ms;            /* monotonic: when unsent_keys is sampled next */
-    struct twi_rejected *rejected;     /* the counters that wait (port/rejected.h) */
+    struct twi_rejected *rejected;     /* the counters that wait (port/items.h) */
     struct twi_restore_stores *stores; /* restore_notes.h */
     _Atomic uint64_t given_up;         /* counters whose counts Redis will never get, so far ... */
     _Atomic uint64_t given_up_told;    /* ... and those that a tw_flush() has reported; any thread */

@@ -13,7 +13,6 @@
 #include "engine/count/call.h"
 #include "engine/count/dirty.h"
 #include "engine/count/lookup.h"
-#include "engine/count/overflow.h"
 #include "engine/table/packed.h"
 #include "engine/table/stripe.h"
 

@@ -3,7 +3,7 @@
 
 #include "engine/core/family.h"
 #include "engine/count/lookup.h"
-#include "engine/port/watch.h"
+#include "engine/port/extras.h"
 #include "engine/table/packed.h"
 #include "engine/table/sketch.h"
 
@@ -314,7 +314,7 @@ tw_status tw_each(tw_family *family, int64_t unix_ms, bool (*visit)(void *ctx, c
 }
 
 /* ---- each field ----
- * tw_each_field() shows the counters of one subject in this process, field by field (redis_shape.h). If
+ * tw_each_field() shows the counters of one subject in this process, field by field (key_template.h). If
  * the family declares its fields, the call looks up each of them. Otherwise the call looks at all counters of the
  * window, as tw_each() does, because there is no index of subjects.
  * Always true: both ways show the same fields with the same views. A view of 0 is not shown. Such a counter may only

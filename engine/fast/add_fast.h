@@ -527,9 +527,7 @@ TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta
 #include "engine/fast/acquire_fast.h"
 #if !TWI_HOT_SYNCED
 #include "engine/fast/all_fast.h"
-#include "engine/fast/gcra_fast.h"
-#include "engine/fast/sliding_fast.h"
-#include "engine/fast/slot_fast.h"
+#include "engine/fast/shapes_fast.h"
 #endif
 #include "engine/fast/repeat_fast.h"
 

@@ -270,3 +270,13 @@ TWI_HOT_CODE bool TWI_HOT_ALL(const tw_claim *claims, size_t count, tw_verdict *
     if (twi_likely(is_taken)) (void)twi_call_over(engine, calls);
     return is_taken;
 }
+
+/* Finds the cell of a known key in the table of a family's slots (reserve/hold_shared.c). See twi_hot_cell in
+ * decision.h. A cell that it returns is published, as those of twi_table_find() after twi_cell_publish(). */
+TWI_HOT_CODE struct twi_cell *TWI_HOT_CELL(const tw_engine *engine, struct twi_generation *table, tw_key key,
+                                           uint64_t *hash) {
+    struct hot_any_key any;
+    if (twi_unlikely(!TWI_HOT_OWN(read_key)(engine, key, &any))) return NULL;
+    *hash = any.hash;
+    return TWI_HOT_OWN(plain_cell)(engine, table, &any);
+}

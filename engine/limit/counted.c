@@ -7,7 +7,6 @@
 #include "engine/count/call.h"
 #include "engine/count/dirty.h"
 #include "engine/count/lookup.h"
-#include "engine/count/overflow.h"
 #include "engine/limit/decision.h"
 #include "engine/table/stripe.h"
 

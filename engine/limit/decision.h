@@ -178,7 +178,7 @@ TWI_INLINE bool twi_limit_is_near_below(int64_t used, int64_t limit) {
 #define TWI_HOT_ALL_MAX 8u
 typedef bool twi_hot_all(const tw_claim *claims, size_t count, tw_verdict *verdict);
 
-/* Finds a key that has a cell, in a table without windows (slot_fast.h). Returns NULL if the key is new, or in a rare
+/* Finds a key that has a cell, in a table without windows (all_fast.h). Returns NULL if the key is new, or in a rare
  * state. If the key was hashed, *hash becomes its hash. Inside a section. */
 typedef struct twi_cell *twi_hot_cell(const tw_engine *engine, struct twi_generation *table, tw_key key,
                                       uint64_t *hash);

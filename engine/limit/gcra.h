@@ -6,7 +6,7 @@
 
 /* ---- gcra pace ----
  * the arithmetic of a GCRA decision (gcra.c): from units and a limit to units of time, and back.
- * Always true: it is the same for the complete decision and the fast one (engine/fast/gcra_fast.h). All functions are
+ * Always true: it is the same for the complete decision and the fast one (engine/fast/shapes_fast.h). All functions are
  * pure. */
 
 #define TWI_GCRA_PACE_WINDOW (INT64_C(1) << 57) /* the units of time of one window */
@@ -86,7 +86,7 @@ TWI_INLINE int64_t twi_gcra_pace_until_ms(const struct twi_gcra_pace *pace, int6
 }
 
 /* The complete decision. Its statistics, except `admitted`, are counted by acquire.c. The fast one for known keys is
- * engine/fast/gcra_fast.h. */
+ * engine/fast/shapes_fast.h. */
 twi_hot_acquire twi_gcra_acquire;
 /* The same for a caller that waits since it was denied, `late_ms` ago. */
 tw_status twi_gcra_acquire_late(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t late_ms,

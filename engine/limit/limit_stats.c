@@ -1,7 +1,7 @@
 /* limit_stats.c -- see limit_stats.h. */
 #include "engine/limit/limit_stats.h"
 
-#include "engine/base/lock.h"
+#include "engine/base/threads.h"
 #include "engine/core/agenda.h"
 #include "engine/core/store_map.h"
 

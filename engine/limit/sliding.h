@@ -8,7 +8,7 @@
 /* ---- slide ----
  * the arithmetic of sliding limits (sliding.c): the weight of the windows before, and when the stretch
  * leaves them.
- * Always true: it is the same for the complete decision and the fast one (engine/fast/sliding_fast.h). All
+ * Always true: it is the same for the complete decision and the fast one (engine/fast/shapes_fast.h). All
  * functions are pure. counts[i] is the count of the window that is i windows before this one. */
 
 struct twi_slide {

@@ -10,7 +10,7 @@
 #include "engine/memory/epoch.h"
 
 #include "engine/memory/arena.h"
-#include "engine/base/lock.h"
+#include "engine/base/threads.h"
 
 #include <errno.h>
 #include <sched.h>

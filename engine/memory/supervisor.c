@@ -1,7 +1,7 @@
 /* supervisor.c -- see supervisor.h. */
 #include "engine/memory/supervisor.h"
 
-#include "engine/base/lock.h"
+#include "engine/base/threads.h"
 #include "engine/memory/arena.h"
 
 enum part { TAKES_PART = 0, SUPERVISES, HAS_OWN };

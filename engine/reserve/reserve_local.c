@@ -10,7 +10,7 @@
 #include "engine/limit/acquire.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/reserve/reserve_book.h"
-#include "engine/base/lock.h"
+#include "engine/base/threads.h"
 
 #include <string.h>
 

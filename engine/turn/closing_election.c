@@ -1,7 +1,7 @@
 /* closing_election.c -- see closing_election.h. */
 #include "engine/turn/closing_election.h"
 
-#include "engine/base/lock.h"
+#include "engine/base/threads.h"
 #include "engine/core/agenda.h"
 #include "engine/core/window_map.h"
 #include "engine/memory/epoch.h"

@@ -1,4 +1,4 @@
-/* rejected.c -- see port/rejected.h. The book is an array of entries, with hash chains by the counter's address.
+/* rejected.c -- see port/items.h. The book is an array of entries, with hash chains by the counter's address.
  * Always true: each entry is in the chain of its bucket. Removing an entry moves the last entry into its place. */
 #include "engine/port/items.h"
 

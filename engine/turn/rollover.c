@@ -12,7 +12,7 @@
  * and no thread walks it. Its memory is reused one grace period after it was unlinked. */
 #include "engine/turn/rollover.h"
 
-#include "engine/base/lock.h"
+#include "engine/base/threads.h"
 #include "engine/core/agenda.h"
 #include "engine/core/roster.h"
 #include "engine/core/window_map.h"

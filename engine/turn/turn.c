@@ -4,8 +4,7 @@
 
 #include "engine/base/calendar.h"
 #include "engine/base/descriptor.h"
-#include "engine/base/lock.h"
-#include "engine/base/own_thread.h"
+#include "engine/base/threads.h"
 #include "engine/base/probe.h"
 #include "engine/core/agenda.h"
 #include "engine/core/calls.h"

@@ -3,7 +3,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/event_count.h"
-#include "engine/base/lock.h"
+#include "engine/base/threads.h"
 #include "engine/port/services.h"
 #include "gcra.lua.h"
 #include "hold.lua.h"

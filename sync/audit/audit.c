@@ -85,7 +85,7 @@ static const char *parse_line(char *line, size_t size, tw_key *key, int64_t *cou
     return NULL;
 }
 
-/* Splits a key into its part in the name and its part in the value, as the engine does (redis_shape.h). Returns NULL,
+/* Splits a key into its part in the name and its part in the value, as the engine does (key_template.h). Returns NULL,
  * or the error of the key. */
 static const char *split_key(const tw_audit_options *options, tw_key key, tw_key *subject, tw_key *inner) {
     const char *bytes = key.data;

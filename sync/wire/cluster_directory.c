@@ -8,7 +8,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/key_slot.h"
-#include "engine/base/lock.h"
+#include "engine/base/threads.h"
 
 #define SPARE 32u /* endpoints besides those of the map */
 

@@ -10,7 +10,7 @@
 #include "engine/base/atomic.h"
 #include "engine/base/check.h"
 #include "engine/base/descriptor.h"
-#include "engine/base/own_thread.h"
+#include "engine/base/threads.h"
 
 #include <errno.h>
 #include <netdb.h>

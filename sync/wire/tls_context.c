@@ -8,7 +8,7 @@
 #include "sync/wire/tls_context.h"
 
 #include "engine/base/atomic.h"
-#include "engine/base/lock.h"
+#include "engine/base/threads.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
  * Method: real children. Each has the slots that it says it has, in shared memory. A child is killed anywhere, also in
  * the middle of a call, and later all slots must be free again. Left out under sanitizers and valgrind: their own locks
  * do not survive the fork of a process with several threads.
- * Covers: engine/reserve/hold_shared.c, engine/fast/slot_fast.h, engine/turn/recover.c, engine/core/processes.c. */
+ * Covers: engine/reserve/hold_shared.c, engine/fast/all_fast.h, engine/turn/recover.c, engine/core/processes.c. */
 #include "tests/support/children.h"
 #include "tests/support/support.h"
 

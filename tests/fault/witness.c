@@ -4,11 +4,11 @@
  * workers have equal thread numbers. Each worker holds some slots, and the leader says how many are in use.
  * What the system refuses here is left out by name. Skipped under sanitizers and valgrind: their own locks do not
  * survive the fork of a process with several threads.
- * Covers: engine/core/processes.c, engine/core/processes.c, engine/base/lock.c. */
+ * Covers: engine/core/processes.c, engine/base/threads.c. */
 #include "tests/support/children.h"
 #include "tests/support/support.h"
 
-#include "engine/base/lock.h"
+#include "engine/base/threads.h"
 #include "engine/core/processes.h"
 #include "engine/core/state.h"
 

@@ -3,11 +3,11 @@
 // Left out: the deadline, so that a missed wake is a deadlock. The kernel's futex is a mutex and a condition: it looks
 // at the word and queues the thread in one step, and takes an order from nobody (its look is relaxed).
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   engine/base/event_count_own.c:twi_event_count_value 6c5d25fa0679
-//   engine/base/event_count_own.c:twi_event_count_raise b6fa22fe6ffb
-//   engine/base/event_count_own.c:twi_event_count_wait bfcbd7a9733d
-//   engine/base/event_count_own.c:sleep_while c53e274434a2
-//   engine/base/event_count_own.c:wake_all e1fc6c7f45ef
+//   engine/base/event_count.c:twi_event_count_value 07573d2b0e14
+//   engine/base/event_count.c:twi_event_count_raise b38334f2c35b
+//   engine/base/event_count.c:twi_event_count_wait a663d3a9c511
+//   engine/base/event_count.c:sleep_while c53e274434a2
+//   engine/base/event_count.c:wake_all e1fc6c7f45ef
 #include "tests/orderings/model.hpp"
 
 #define twi_add_seqcst(p, v, label) (p)->fetch_add((v), is_weak(label, RELEASE) ? rl::mo_relaxed : rl::mo_seq_cst, $)

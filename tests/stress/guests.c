@@ -3,7 +3,7 @@
  * came when the window was full is exact, because one compare-and-swap decides.
  * Goal: P1 and the limits of guests (engine/table/guests.h). Method: each thread sums up what its calls answered. Other
  * processes note it in shared memory.
- * Covers: engine/table/guests.c, engine/count/overflow.c. */
+ * Covers: engine/table/guests.c, engine/count/lookup.c. */
 #include "tests/stress/stress.h"
 #include "tests/support/children.h"
 #include "tests/support/fake_driver.h"

@@ -1,7 +1,7 @@
 /* watchdog_test.c -- a test program that hangs says where.
  * Method: the program starts itself once more, with little time. There its one test stands still, in two threads. It
  * is begun by the runner, so its name and number are the runner's. */
-#include "engine/base/own_thread.h"
+#include "engine/base/threads.h"
 #include "engine/port/services.h"
 #include "tests/support/support.h"
 

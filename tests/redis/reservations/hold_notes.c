@@ -1,7 +1,7 @@
 /* hold_notes.c -- tw_hold_notes(): slots of a process that was killed are released by another one, all of them, and no
  * slot of a process that lives. Method: real processes, each with an engine and a shared memory of its own, are killed
  * with SIGKILL. A slot lives for ten minutes here, so none becomes free by itself.
- * Covers: engine/reserve/hold_notes.c, engine/reserve/hold_left.c. */
+ * Covers: engine/reserve/hold_notes.c, engine/reserve/hold_book.c. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
 

@@ -4,7 +4,7 @@
 
 #include "engine/base/calendar.h"
 #include "engine/base/clock.h"
-#include "engine/base/lock.h"
+#include "engine/base/threads.h"
 
 #include <pthread.h>
 

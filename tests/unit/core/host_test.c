@@ -5,7 +5,7 @@
  * Covers: engine/core/operation.c. */
 #include "tests/unit/rig.h"
 
-#include "engine/base/lock.h"
+#include "engine/base/threads.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -3,7 +3,7 @@
  * Method: engines with threads of their own, by the system's clocks. */
 #include "tests/unit/rig.h"
 
-#include "engine/base/own_thread.h"
+#include "engine/base/threads.h"
 #include "engine/turn/turn.h"
 
 #include <pthread.h>

@@ -2,7 +2,7 @@
  * nothing when it refuses. */
 #include "tests/unit/rig.h"
 
-#include "engine/core/redis_shape.h"
+#include "engine/core/key_template.h"
 
 static struct rig rig;
 

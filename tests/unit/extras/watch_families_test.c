@@ -2,7 +2,7 @@
  * engines: nobody else waits for a list of families, the list is whole while families come and go, no lock is left. */
 #include "tests/unit/rig.h"
 
-#include "engine/port/watch.h"
+#include "engine/port/extras.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -1,9 +1,9 @@
 /* watch_test.c -- the watch socket: who may connect, what is answered, whose file it is, and that nobody is delayed by
  * a client. Engines have threads of their own; a test talks to them as any client does, by connect().
- * Covers: extras/watch_socket.c, extras/watch_answer.c, engine/port/watch.h, engine/stats.c. */
+ * Covers: extras/watch_socket.c, extras/watch_answer.c, engine/port/extras.h, engine/stats.c. */
 #include "tests/unit/rig.h"
 
-#include "engine/port/watch.h"
+#include "engine/port/extras.h"
 
 #include <errno.h>
 #include <fcntl.h>

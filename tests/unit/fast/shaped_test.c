@@ -1,9 +1,9 @@
-/* shaped_test.c -- the fast ways of GCRA and of sliding limits (gcra_fast.h, sliding_fast.h) answer as the complete
+/* shaped_test.c -- the fast ways of GCRA and of sliding limits (shapes_fast.h) answer as the complete
  * ones (gcra.c, sliding.c) do, field by field.
  * Always true: the same calls are made in two families of one engine, whose clock stands between the two. The fast
  * way begins when the caller has a line for the statistics of limits, which is checked before. A call has taken it
  * if it did not count in `looks`, which each complete decision does.
- * Covers: engine/fast/gcra_fast.h, engine/fast/sliding_fast.h, engine/limit/gcra.h, engine/limit/sliding.h. */
+ * Covers: engine/fast/shapes_fast.h, engine/limit/gcra.h, engine/limit/sliding.h. */
 #include "tests/unit/rig.h"
 
 #include "engine/limit/gcra.h"

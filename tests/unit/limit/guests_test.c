@@ -1,7 +1,7 @@
 /* guests_test.c -- limits whose window is full (TW_ON_FULL_EVICT_IDLE without Redis): what they still know, what they
  * forget, and where the units are (engine/table/guests.h).
  * Method: floods of keys that come once each, on a clock that stands, and clients that come again and again.
- * Covers: engine/table/guests.c, engine/count/overflow.c. */
+ * Covers: engine/table/guests.c, engine/count/lookup.c. */
 #include "tests/unit/rig.h"
 
 #define SHARE (UINT64_C(512) << 10)

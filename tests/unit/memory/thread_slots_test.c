@@ -2,7 +2,7 @@
  * thread, and robust mutexes of the host continue to work. */
 #include "tests/support/support.h"
 
-#include "engine/base/lock.h"
+#include "engine/base/threads.h"
 #include "engine/core/family.h"
 
 #include <errno.h>
