@@ -1,4 +1,4 @@
-/* hash.h -- the keyed hash that places keys in the table.
+/* hash.h -- the keyed hash that places keys in the table, and one of short texts.
  *
  * Always true: within one process, equal bytes under equal secrets have equal hashes. No byte outside the key is
  * read. Without the secret nobody can prepare colliding keys: no pair of keys collides under every secret, and the

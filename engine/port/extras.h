@@ -45,8 +45,8 @@ struct twi_save_visitor {
  * tw_error_text() and a line of the log name the families that were left out. */
 tw_status twi_save_visit(tw_engine *engine, const struct twi_save_visitor *visitor);
 
-/* Loading: first all families, windows and counters of the file are checked, then its windows and counters come once more and
- * are counted. */
+/* Loading: first all families, windows and counters of the file are checked, then its windows and counters come once
+ * more and are counted. */
 
 struct twi_loading;
 tw_status twi_load_begin(tw_engine *engine, struct twi_loading **loading);
