@@ -36,8 +36,8 @@ in_sources() { # PATTERN FOLDER...: lines that match, comments of one line left 
 # ---- who may include whom
 in_sources '#include "' engine include | grep -vE '#include "(engine/|tallywheel\.h")' |
     must_be_empty "engine/ includes nothing of sync/"
-in_sources '#include "engine/' sync | grep -vE '"engine/(port/[a-z]+|base/(atomic|check|descriptor|event_count|grow|hash|key_slot|probe|threads|why))\.h"' |
-    must_be_empty "sync/ sees the engine through engine/port/ (and base/atomic.h, check.h, descriptor.h, event_count.h, grow.h, hash.h, key_slot.h, probe.h, threads.h, why.h) only"
+in_sources '#include "engine/' sync | grep -vE '"engine/(port/[a-z]+|base/(atomic|check|descriptor|event_count|grow|key_slot|probe|threads|why))\.h"' |
+    must_be_empty "sync/ sees the engine through engine/port/ (and base/atomic.h, check.h, descriptor.h, event_count.h, grow.h, key_slot.h, probe.h, threads.h, why.h) only"
 in_sources '#include "' tools examples extras nginx | grep -E '"(\.\./)?(engine|sync)/' | grep -vE '"engine/base/(atomic|check)\.h"' |
     grep -vE '^extras/.*"engine/(base/(descriptor|grow|random|threads|why)|port/extras)\.h"' | must_be_empty "the command, the examples, extras/ and nginx/ use the public header"
 grep -nE '^ *# *include' include/tallywheel.h | grep -vE '<(stdbool|stddef|stdint|string)\.h>' |

@@ -1,4 +1,4 @@
-/* hash.h -- the keyed hash that places keys in the table, and one of short texts.
+/* hash.h -- the keyed hash that places keys in the table.
  *
  * Always true: within one process, equal bytes under equal secrets have equal hashes. No byte outside the key is
  * read. Without the secret nobody can prepare colliding keys: no pair of keys collides under every secret, and the
@@ -30,18 +30,5 @@ void twi_hash_secret_make(struct twi_hash_secret *secret, const void *bytes);
 
 twi_hash_fn twi_hash_sip;     /* for every processor */
 twi_hash_fn twi_hash_sip_2_4; /* this variant, for tests, has published test vectors */
-
-/* ---- texts ----
- * FNV-1a, 64 bits, without a key: hashes of short texts that no attacker chooses, such as names to remember and log
- * lines. Source: the FNV hash of G. Fowler, L. C. Noll and K.-P. Vo. */
-
-#define TWI_FNV_BEGIN UINT64_C(0xcbf29ce484222325)
-
-/* Continues the hash of the earlier bytes (at first TWI_FNV_BEGIN) with these bytes. */
-static inline uint64_t twi_fnv_add(uint64_t hash, const void *data, size_t size) {
-    const unsigned char *bytes = data;
-    for (size_t i = 0; i < size; i++) hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
-    return hash;
-}
 
 #endif

@@ -3,10 +3,10 @@
 
 #include "engine/base/atomic.h"
 #include "engine/base/check.h"
-#include "engine/base/hash.h"
 #include "engine/base/threads.h"
 #include "engine/port/services.h"
 #include "sync/wire/cluster_directory.h"
+#include "sync/wire/fnv.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,9 +3,9 @@
 
 #include "engine/base/check.h"
 #include "engine/base/descriptor.h"
-#include "engine/base/hash.h"
 #include "engine/port/services.h"
 #include "sync/batch/reply.h"
+#include "sync/wire/fnv.h"
 
 #include <poll.h>
 #include <stdio.h>

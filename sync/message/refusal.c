@@ -2,12 +2,12 @@
 #include "sync/message/refusal.h"
 
 #include "engine/base/check.h"
-#include "engine/base/hash.h"
 #include "engine/port/items.h"
 #include "engine/port/services.h"
 #include "sync/batch/reply.h"
 #include "sync/message/active.h"
 #include "sync/message/state.h"
+#include "sync/wire/fnv.h"
 
 #include <ctype.h>
 #include <inttypes.h>

@@ -5,7 +5,7 @@
 #ifndef TEST_CONTENTS_H
 #define TEST_CONTENTS_H
 
-#include "engine/base/hash.h"
+#include "sync/wire/fnv.h"
 #include "tests/sim/play.h"
 
 #define CONTENTS 8192u

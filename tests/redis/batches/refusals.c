@@ -1,6 +1,6 @@
 /* refusals.c -- a real Redis that refuses: at each of its refusals the batch waits and a line says so; afterwards
  * everything is counted once. (In network_faults.c the proxy sends the same errors; here the server does.)
- * Covers: sync/message/refusal.c, engine/base/hash.h. */
+ * Covers: sync/message/refusal.c, sync/wire/fnv.h. */
 #include "tests/redis/redis_rig.h"
 #include "tests/support/side_by_side.h"
 
