@@ -172,18 +172,18 @@ step_gcc() {
         ninja_tests gcc model unit user && run_tests gcc --suite model --suite user # those of unit/ run under valgrind
 }
 
-# All of the product, the examples and the benchmarks are compiled, for clang's warnings, which need no optimised code. What
-# depends on the compiler, and what users write, is run. The tests of other suites are gcc's; `clang_full` compiles them, too.
+# All of the product and the examples are compiled, for clang's warnings, which need no optimised code. What depends on the
+# compiler, and what users write, is run. Other tests and the benchmarks are gcc's; `clang_full` compiles them, too.
 step_clang() {
-    CC=clang configure clang -Doptimization=0 -Ddebug=false --werror -Dredis=enabled -Dtests=enabled -Dbench=true &&
+    CC=clang configure clang -Doptimization=0 -Ddebug=false --werror -Dredis=enabled -Dtests=enabled "-Dbench=${benches:-false}" &&
         ninja_tests clang user &&
         ninja -C "$out/clang" -t targets all | sed -n 's/^\(.*\.o\): .*_COMPILER.*/\1/p' | grep -v "${clang_without:-^tests/}" |
-        xargs ninja -C "$out/clang" bench/tallywheel-bench &&
+        xargs ninja -C "$out/clang" &&
         run_machine_tests clang && run_tests clang --suite user
 }
 
 step_clang_full() {
-    clang_without='^$'
+    clang_without='^$' benches=true
     step_clang
 }
 
@@ -241,10 +241,9 @@ step_release() {
 
 noredis_unit='acquire_test calls_test calls_ends_test engine_test event_count_test family_options_test family_test host_test limits_test
 options_test ready_test reserve_test stats_test waiters_test'
-# Optimised: of code that is not, gold gives thread-local variables of a shared library wrong addresses.
 step_noredis() {
     # shellcheck disable=SC2046,SC2086  # words
-    configure noredis -Doptimization=1 -Ddebug=false --werror -Dredis=disabled -Dck=disabled -Dtests=enabled -Dchecks=2 &&
+    configure noredis -Doptimization=0 -Ddebug=false --werror -Dredis=disabled -Dck=disabled -Dtests=enabled -Dchecks=2 &&
         ninja_tests noredis user cli && ninja -C "$out/noredis" $(printf 'tests/unit_%s ' $noredis_unit) || return
     if ! needs=$(ldd "$out/noredis/libtallywheel.so.0") || echo "$needs" | grep -E 'hiredis|libck'; then
         echo "a build without Redis is linked with hiredis or libck, or with nothing"
@@ -400,6 +399,11 @@ END
 # to be among them, but for those named here: the eviction epoch stands for a clock, which the models have as one word.
 labels_not_modelled='G5 G6'
 step_models() {
+    parts=3
+    step_models_full
+}
+
+step_models_full() {
     mkdir -p "$out/models"
     python3 scripts/model_digests.py || return
     if ! g++ -E -x c++ - >/dev/null 2>&1 <<'END'
@@ -411,7 +415,7 @@ END
     fi
     rm -f "$out"/models/*
     # shellcheck disable=SC2016  # expanded by those shells
-    printf '%s\n' tests/orderings/*.cpp | xargs -P "$jobs" -I{} sh -c '
+    printf '%s\n' tests/orderings/*.cpp | awk "NR % $parts == $turn % $parts" | xargs -P "$jobs" -I{} sh -c '
         name=$(basename "$1" .cpp)
         g++ -std=c++14 -O1 -Wall -Wextra -Wno-unused -I. -o "$2/$name" "$1" || exit
         timeout 900 "$2/$name" >"$2/$name.txt" || { echo "FAIL $name"; exit 1; }
@@ -421,7 +425,12 @@ END
     labels=$(grep -oE '^\| [A-Z]{1,2}[0-9]+(, [A-Z]{1,2}[0-9]+)* \|' docs/CONCURRENCY.md | grep -oE '[A-Z]+[0-9]+')
     for label in $labels; do
         case " $labels_not_modelled " in *" $label "*) continue ;; esac
-        if ! grep -q " without $label " "$out"/models/*.txt; then
+        if [ "$parts" -gt 1 ]; then
+            named=$(grep -lw "$label" tests/orderings/*.cpp)
+        else
+            named=$(grep -l " without $label " "$out"/models/*.txt)
+        fi
+        if [ -z "$named" ]; then
             echo "FAIL no model weakens $label"
             status=1
         fi
@@ -436,7 +445,7 @@ END
 # at is inserted at both levels; -O1 removes less of the code before. (What it inserts hides from gcc how long a number
 # can be: -Wno-format-truncation.)
 step_asan() {
-    parts=3
+    parts=4
     step_asan_full
 }
 
@@ -452,7 +461,7 @@ step_asan_full() {
 # Not those of model/ and sim/, nor of unit/ those that meson.build names: each runs in one thread, which has nobody to
 # race with.
 step_tsan() {
-    parts=3
+    parts=4
     step_tsan_full
 }
 
@@ -608,12 +617,12 @@ step_mutants_random() {
 # ---- main -----------------------------------------------------------------------------------------------------------
 
 all='format scripts layers gcc symbols install clang tidy noredis arm64 models asan tsan valgrind fuzz mutants once long'
-by_name='tidy_deep clang_full asan_full tsan_full valgrind_full mutants_full long_full servers nginx13 arm64_full musl compilers release coverage mutants_random' # minutes, or apt's network: these run only if they are named
+by_name='tidy_deep clang_full models_full asan_full tsan_full valgrind_full mutants_full long_full servers nginx13 arm64_full musl compilers release coverage mutants_random' # minutes, or apt's network: these run only if they are named
 beside='tidy arm64 models mutants'
 step_beside() { # the steps that run beside the others when all are wanted
     step tidy 'clang-tidy'
     step arm64 'the engine on ARM64: gcc, and some tests under qemu'
-    step models 'models of the protocols hold, and fail with any ordering weakened'
+    step models 'models of the protocols hold, and fail with any ordering weakened; one of three parts'
     step mutants 'mistakes made on purpose are caught by the simulator'
 }
 add_counts() { # LINE: the last line of another run of this script
@@ -660,15 +669,16 @@ else
     step_beside
 fi
 step noredis 'the engine without hiredis and libck, and its tests; all of it without OpenSSL'
-step asan 'AddressSanitizer and UBSan, checks=3, one of three parts; nginx, too'
-step tsan 'ThreadSanitizer, race points, one of three parts'
+step asan 'AddressSanitizer and UBSan, checks=3, one of four parts; nginx, too'
+step tsan 'ThreadSanitizer, race points, one of four parts'
 step valgrind 'valgrind: no error, no leak; those of unit/ that write and read messages, files and texts'
 step fuzz 'fuzzing, 4 s for each target'
 step once 'what is the same in every build: sources, scripts, pages, the one file; what ./dev test leaves out'
 step long 'the long tests, optimised, one of three parts'
 if [ -n "$wanted" ]; then
     step tidy_deep 'clang-tidy, its analyzer as deep as it goes'
-    step clang_full 'clang, warnings are errors: the tests, too'
+    step clang_full 'clang, warnings are errors: the tests and the benchmarks, too'
+    step models_full 'all models of the protocols'
     step asan_full 'AddressSanitizer and UBSan, all tests of the step asan'
     step tsan_full 'ThreadSanitizer, all tests of the step tsan'
     step long_full 'all long tests'
