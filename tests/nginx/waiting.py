@@ -59,7 +59,7 @@ server { LISTEN
 
 
 async def ask(server: Nginx, path: str, start: float, found: list) -> float:
-    """Returns when nginx has the request: a denial is the answer at once."""
+    """Returns for how long a denial was under way: nginx had the request by then."""
     begun = time.monotonic()
     reader, writer = await asyncio.open_unix_connection(server.socket)
     writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
