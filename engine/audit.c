@@ -8,6 +8,7 @@
 #include "engine/core/operation.h"
 #include "engine/core/options.h"
 #include "engine/base/grow.h"
+#include "engine/base/key_slot.h"
 #include "engine/turn/turn.h"
 #include "engine/base/threads.h"
 
@@ -58,7 +59,7 @@ static tw_status check_totals(const tw_audit_options *in, tw_audit_options *out)
     if (out->totals_name && !name_is_good(out->totals_name, is_zset))
         return refuse(in, is_zset ? "totals_name: of a sorted set it has neither %k nor {%t}, and %% for a percent sign"
                                   : "totals_name: %k once, before it perhaps {%t}, and %% for a percent sign");
-    if (!twi_options_tags_fit(out->redis_tags)) return refuse(in, TWI_OPTIONS_TAGS_REFUSED);
+    if (!twi_key_slot_tags_fit(out->redis_tags)) return refuse(in, TWI_OPTIONS_TAGS_REFUSED);
     if (out->redis_tags == 0) out->redis_tags = TWI_OPTIONS_TAGS_DEFAULT;
     if (out->key_separator == '\0') out->key_separator = TWI_OPTIONS_SEPARATOR_DEFAULT;
     if (!out->totals_name) out->totals_name = "%k";

@@ -221,7 +221,7 @@ tw_status twi_key_template_parse(struct twi_key_template *pattern, const char *t
                                  const struct twi_window_rule *rule, const struct twi_redis_shape *shape, char *error,
                                  size_t error_size) {
     twi_check(family_name != NULL && rule != NULL);
-    twi_check(tags != 0 && tags <= TWI_KEY_SLOT_TAGS_MAX && (tags & (tags - 1)) == 0);
+    twi_check(twi_key_slot_tags_fit(tags) && tags != 0);
     struct parser parser = {.pattern = pattern,
                             .family_name = family_name,
                             .rule = rule,

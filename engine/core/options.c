@@ -484,12 +484,8 @@ static tw_status check_limit_built(const tw_family_options *in) {
     return TW_OK;
 }
 
-bool twi_options_tags_fit(uint64_t tags) {
-    return tags <= TWI_KEY_SLOT_TAGS_MAX && (tags & (tags - 1)) == 0;
-}
-
 static tw_status check_tags(const tw_family_options *in) {
-    return twi_options_tags_fit(in->redis_tags) ? TW_OK : refuse(in, TWI_OPTIONS_TAGS_REFUSED);
+    return twi_key_slot_tags_fit(in->redis_tags) ? TW_OK : refuse(in, TWI_OPTIONS_TAGS_REFUSED);
 }
 
 static tw_status check_fields(const tw_family_options *in) {

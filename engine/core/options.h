@@ -36,11 +36,9 @@ struct twi_options_context {
 tw_status twi_family_options_check(const tw_family_options *in, tw_family_options *out,
                                    const struct twi_options_context *context);
 
-/* Returns true if the engine can divide keys into that many groups (0 means the default). */
 #define TWI_OPTIONS_TAGS_DEFAULT 128
 #define TWI_OPTIONS_SEPARATOR_DEFAULT '|' /* of TW_REDIS_HASH */
 #define TWI_OPTIONS_TAGS_REFUSED "redis_tags: not a power of two from 1 to 1024"
-bool twi_options_tags_fit(uint64_t tags);
 
 /* Returns the window rule of checked options. */
 /* If there are sub_windows, it is the rule of the sub-windows, because these are the windows of the family. */
