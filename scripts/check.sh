@@ -14,7 +14,9 @@ waiting_jobs=$((3 * jobs)) # of tests that wait two thirds of the time and more
 passed=0 failed=0 skipped=0
 TW_SEED_ROUND=${TW_SEED_ROUND-$(cat tests/seeds/round)} # as ./dev test
 export TW_SEED_ROUND
-if [ -z "${CC_LD:-}" ] && command -v ld.mold >/dev/null 2>&1; then export CC_LD=mold; fi # as ./dev
+# As ./dev, but never gold: of code that is not optimised (noredis), it gives thread-local variables of a shared library wrong
+# addresses.
+if [ -z "${CC_LD:-}" ] && command -v ld.mold >/dev/null 2>&1; then export CC_LD=mold; fi
 
 # ---- helpers: everything a step prints goes to its log --------------------------------------------------------------
 
