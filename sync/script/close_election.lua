@@ -52,7 +52,8 @@
 --
 -- If an engine asks or lists, is not through, and the window is claimed or closed at that moment, that closing lacks
 -- its counts. Then the window is closed once more, by this engine or by the next one that asks. Names that were recorded
--- before a closing are gone with it, so an engine that comes after one records its names again.
+-- before a closing are gone with it, so an engine that comes after one records its names again. An engine that recorded
+-- them before, and asks after, may not know of the closing. Without a set and without an entry in KEYS[4], nothing is lost.
 -- Always true: the first write of a message uses redis.call, so that Redis refuses all or nothing of it. Repeating a message changes only
 -- times. Time without any message ends no engine's life: Redis was unreachable, not the engines. The cost of a message does
 -- not grow with the number of engines, with one exception: if the last known holder of a window no longer holds it up,
@@ -224,7 +225,8 @@ local function take(KEYS, ARGV)
     end
     if kind ~= 'd' and by_tag and not late then round = round + 1 end
     if kind ~= 'd' then put('d ' .. ARGV[3] .. mark(false, late)) end
-    if not late then redis.pcall('UNLINK', KEYS[3]) end
+    local is_set = not redis.pcall('SSCAN', KEYS[3], '0', 'COUNT', '1').err -- a value of another client stays
+    if not late and is_set then redis.pcall('UNLINK', KEYS[3]) end
     if not late then redis.pcall('ZREM', KEYS[4], ARGV[11]) end
     if late then note_unlisted() end
     return answer(late and 'LATE' or 'DONE')
@@ -242,21 +244,23 @@ local function take(KEYS, ARGV)
     late, names_are_gone = true, names_are_gone or kind == 'd'
     put(kind .. ' ' .. who .. (till ~= '' and ' ' .. till or '') .. mark(again and kind == 'c', true))
   end
-  -- By tag, counts come with no word to this store. An engine that has announced them after the window was closed is
-  -- enough: it may be dead, and then nobody says more.
-  local function is_announced(start)
+  local function is_in_list(start)         -- a closing takes it out, and names or a word of counts put it in
     local added = redis.pcall('ZADD', KEYS[4], 'NX', text(now), start)
     if added == 1 then redis.pcall('ZREM', KEYS[4], start) end
     return added == 0
   end
-  local announced = by_tag and verb == 'ask' and kind == 'd' and not late and is_announced(ARGV[13])
+  -- By tag, counts come with no word to this store. An engine that has announced them after the window was closed is
+  -- enough: it may be dead, and then nobody says more.
+  local announced = by_tag and verb == 'ask' and kind == 'd' and not late and is_in_list(ARGV[13])
   if announced then
     late = true
     put('d ' .. who .. mark(false, true))
   end
   if kind == 'd' and not late then return {'DONE', now, others} end
   if ends and not by_tag and ARGV[14] == '1' then
-    local are_lost = not names_are_gone and redis.call('EXISTS', KEYS[3]) == 0
+    local is_there = redis.call('EXISTS', KEYS[3]) == 1
+    if again and kind ~= 't' and not is_there and not is_in_list(ARGV[13]) then names_are_gone = true end
+    local are_lost = not names_are_gone and not is_there
     if are_lost then                       -- an empty name says so to the closer, for perhaps a dead engine had recorded some
       add_names('')
       redis.call('HSET', KEYS[1], 'l', ARGV[9])

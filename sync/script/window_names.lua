@@ -33,7 +33,8 @@ if ARGV[2] == 'add' then
   return {'OK', now, 0}
 end
 if ARGV[2] == 'drop' then
-  redis.call('UNLINK', KEYS[1])
+  local is_set = not redis.pcall('SSCAN', KEYS[1], '0', 'COUNT', '1').err -- a value of another client stays
+  if is_set then redis.call('UNLINK', KEYS[1]) end
   return {'OK', now, 0}
 end
 local made = redis.pcall('HMGET', KEYS[2], 'r')[1]

@@ -9,6 +9,7 @@
 #include "engine/core/state.h"
 
 #include "close_election.lua.h"
+#include "window_names.lua.h"
 
 #include <time.h>
 
@@ -386,6 +387,42 @@ TEST(who_comes_after_a_closing_records_its_names_again) {
     assert_string_equal(ask(&server, "e", false, false), "LIST"); /* c and d are there alone */
     assert_string_equal(say(&server, "done", "d", "60000", false, "0", NULL), "LATE");
     assert_string_equal(redis_server_ask(&server, "SCARD", "tw:names:f", NULL), "2");
+    redis_server_destroy(&server);
+}
+
+/* Goal: names that went with a closing are not said to be lost, however an engine that recorded them before asks after:
+ * it has heard that another engine closes the window, and no more. Those of after the closing may be lost. */
+TEST(names_that_went_with_a_closing_are_not_lost) {
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    say(&server, "word", "a", "60000", false, "0", NULL);
+    redis_server_ask(&server, "HSET", "tw:closers:f", "f", "0", NULL);
+    redis_server_ask(&server, "SADD", "tw:names:f", "name", NULL);
+    assert_string_equal(ask(&server, "a", true, true), "YOU");
+    assert_string_equal(ask(&server, "b", true, true), "OTHER");
+    assert_string_equal(say(&server, "done", "a", "60000", false, "0", NULL), "DONE");
+    assert_string_equal(ask(&server, "late", false, false), "LIST");
+    assert_string_equal(ask(&server, "b", true, true), "LIST");
+    assert_string_equal(redis_server_ask(&server, "EXISTS", "tw:names:f", NULL), "0");
+    redis_server_ask(&server, "ZADD", "tw:windows:f", "1000", "0", NULL); /* a batch has recorded names, which are lost */
+    assert_string_equal(ask(&server, "b", true, true), "WAIT");
+    assert_string_equal(redis_server_ask(&server, "SISMEMBER", "tw:names:f", "", NULL), "1");
+    redis_server_destroy(&server);
+}
+
+/* Goal: a closing removes the names, and no value that another client has written in their place. */
+TEST(a_foreign_value_in_place_of_the_names_stays) {
+    static const char *const names[] = {"tw:names:f", "tw:names1:f"}; /* in one store, and by tag */
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    say(&server, "word", "a", "60000", false, "0", NULL);
+    for (int is_set = 0; is_set < 2; is_set++) {
+        redis_server_ask(&server, "DEL", names[0], names[1], "tw:closed:f", NULL);
+        for (int i = 0; i < 2; i++) redis_server_ask(&server, is_set ? "SADD" : "SET", names[i], "foreign", NULL);
+        assert_string_equal(say(&server, "done", "a", "60000", false, "0", NULL), "DONE");
+        redis_server_ask(&server, "EVAL", twi_script_window_names, "1", names[1], "1", "drop", NULL);
+        assert_string_equal(redis_server_ask(&server, "EXISTS", names[0], names[1], NULL), is_set ? "0" : "2");
+    }
     redis_server_destroy(&server);
 }
 
