@@ -41,6 +41,13 @@ static void let_time_stand(bool stands) {
     time_stands = stands;
 }
 
+/* The engine's thread finds that time stands. After that the first calls read the clocks, and no others. */
+static void begin_to_count(void *self, const Stream &keys) {
+    let_time_stand(true);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    bench_ours_settle(self, keys.at(0));
+}
+
 static const struct Form {
     const char *name;
     const bench_peer *(*first)(); /* of a new key */
@@ -108,7 +115,7 @@ int main(int argc, char **argv) {
     /* Before the first call the engine's thread keeps the time. Before the hits the turn has given this thread a line
      * of its own for the statistics of limits. Both take some ms. */
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    let_time_stand(true);
+    begin_to_count(self, keys);
     first->add(self, keys.at(0), keys.count());
     let_time_stand(false);
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -119,10 +126,7 @@ int main(int argc, char **argv) {
     }
     unsigned more = setup.address != nullptr ? 8 : 0;
     unsigned hits = keys.count() == 1 ? 10240 : 10; /* of each key */
-    let_time_stand(true);
-    /* The engine's thread finds that time stands. After that the first calls read the clocks, and no others. */
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    bench_ours_settle(self, keys.at(0));
+    begin_to_count(self, keys);
     bench_hit_all(hit, self, &keys, hits);
     let_time_stand(false);
     if (hit->leave != nullptr) hit->leave(self);
