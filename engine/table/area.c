@@ -4,8 +4,6 @@
 #include "engine/base/grow.h"
 #include "engine/memory/epoch.h"
 
-/* ---- record ---- */
-
 /* ---- pieces ---- */
 
 #define SHARE_SPLIT (INT64_C(64) << 10) /* a smaller share keeps no memory for sketches */
@@ -133,7 +131,7 @@ int64_t twi_piece_room(const struct twi_arena *arena, struct twi_quota *quota) {
     return use.most - use.used;
 }
 
-/* ---- records ---- */
+/* ---- chunks, and records of them ---- */
 
 void twi_chunk_begin(struct twi_arena *arena, struct twi_generation *generation, struct twi_chunk *chunk, uint32_t kind,
                      uint32_t lines) {
@@ -167,12 +165,12 @@ static struct twi_chunk *add_chunk(struct twi_arena *arena, struct twi_generatio
     uint64_t keys = twi_load_relaxed(&generation->keys);
     bool has_area = twi_load_relaxed(&generation->area.places[kind != 0]) != 0;
     uint64_t wanted = keys < FEW_KEYS ? keys : keys / (has_area ? 8 : 4);
-    uint32_t lookup = wanted < 1 ? 1 : wanted > 1024 ? 1024 : (uint32_t)wanted;
+    uint32_t records = wanted < 1 ? 1 : wanted > 1024 ? 1024 : (uint32_t)wanted;
     uint32_t most = chunk_lines_max(generation), lines, line;
-    for (;; lookup /= 2) {
-        if (lookup == 0) return NULL;
-        lines = 1 + record_lines(kind, synced, lookup);
-        if (lines > most && lookup > 1 && 1 + record_lines(kind, synced, lookup / 2) >= most) continue;
+    for (;; records /= 2) {
+        if (records == 0) return NULL;
+        lines = 1 + record_lines(kind, synced, records);
+        if (lines > most && records > 1 && 1 + record_lines(kind, synced, records / 2) >= most) continue;
         lines = twi_arena_round(lines > most ? most : lines);
         line = twi_piece_take(arena, generation, lines);
         if (line != 0) break;
@@ -216,7 +214,7 @@ static uint32_t unit_lines(bool synced, uint32_t lines) {
     return synced && lines == 1 ? 3 : lines;
 }
 
-/* ---- records ---- */
+/* ---- records of an area ---- */
 
 static struct twi_cell *take_at(struct twi_generation *generation, uint32_t place, size_t key_size) {
     const struct twi_area *area = &generation->area;

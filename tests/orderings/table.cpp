@@ -15,7 +15,7 @@
 //   engine/table/index.h:twi_index_descend 7255704c0112
 //   engine/table/index.h:twi_table_find 07b0b4856e5f
 //   engine/table/layout.h:twi_cell_publish 3d4a8ab7d49e
-//   engine/table/area.c:add_chunk 63cb1f829acf
+//   engine/table/area.c:add_chunk ab0f07beed54
 //   engine/table/area.h:twi_record_take_next ea73b0aa6561
 //   engine/table/area.c:twi_record_take 993a60847f3c
 //   engine/table/index.h:twi_line_look 7038ec65ef57
