@@ -86,8 +86,8 @@ static inline bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int
     if (tw_each(family, start_ms, see, &(struct seen){&call, family}) != TW_OK) call.sum = -1;
     call.told = !atomic_load(&page->refuses[process->number]);
     int at = atomic_load(&page->calls);
-    bool again =
-        has_call(at - 1) && !call.told && page->call[at - 1].process == call.process && !page->call[at - 1].told;
+    bool again = has_call(at - 1) && !call.told && page->call[at - 1].process == call.process &&
+                 page->call[at - 1].start_ms == start_ms && !page->call[at - 1].told;
     if (again) return false; /* one line for several refusals in a row */
     at = atomic_fetch_add(&page->calls, 1);
     if (at >= CALLS_MAX) return call.told;
@@ -151,7 +151,7 @@ static inline int run_process(int number) {
         if (counted) (void)tw_flush(process.engine, page->flush_ms);
         atomic_store(&page->counted[number], counted ? atomic_load(&page->counted[number]) + 1 : -1);
     }
-    tw_status status = tw_close(process.engine, 20000);
+    tw_status status = tw_close(process.engine, LONG_MS);
     return status == TW_OK ? 0 : 1;
 }
 
@@ -263,8 +263,15 @@ static inline int closings_of(int64_t start_ms, struct call *last) {
     return count;
 }
 
+/* Returns the first call for that window, also if the hook refused it, or NULL. */
+static inline const struct call *first_call_of(int64_t start_ms) {
+    for (int i = 0, calls = atomic_load(&page->calls); i < calls; i++)
+        if (has_call(i) && page->call[i].start_ms == start_ms) return &page->call[i];
+    return NULL;
+}
+
 static inline bool has_first_call(void *ctx) {
-    return has_call(0);
+    return first_call_of(*(int64_t *)ctx) != NULL;
 }
 
 static inline bool is_closed(void *ctx) {
@@ -272,8 +279,37 @@ static inline bool is_closed(void *ctx) {
     return closings_of(*(int64_t *)ctx, &call) != 0;
 }
 
+static inline void refuse_all(bool refuse) {
+    for (int i = 0; i < processes; i++) atomic_store(&page->refuses[i], refuse);
+}
+
+/* As count_all(), and each hook refuses the window. A window for which one came too late must not be refused, for later
+ * ones wait for it. */
+static inline int64_t count_all_refused(void) {
+    for (;;) {
+        int64_t start_ms = (real_ms() / WINDOW_MS + 1) * WINDOW_MS;
+        refuse_all(true);
+        if (count_at(start_ms)) return start_ms;
+        refuse_all(false);
+        (void)test_wait(is_closed, &start_ms, 10000); /* in vain, if all came too late */
+    }
+}
+
 static inline int64_t truth(void) {
     return processes + page->keys * processes * (processes + 1) / 2;
+}
+
+/* The name in Redis of the names of a window; `tag`: "", or "{*}:" for those of all tags. */
+static inline void name_of_names_in(const char *tag, int64_t start_ms, char *name, size_t room) {
+    time_t seconds = (time_t)(start_ms / 1000);
+    struct tm utc;
+    char stamp[32];
+    gmtime_r(&seconds, &utc);
+    strftime(stamp, sizeof stamp, "%Y%m%d%H%M%S", &utc);
+    snprintf(name, room, "tw:names:stat:%s:%s", tag, stamp);
+}
+static inline void name_of_names(int64_t start_ms, char *name, size_t room) {
+    name_of_names_in("", start_ms, name, room);
 }
 
 /* Redis has no names of a window. They are deleted some time after the hook was called. */

@@ -30,9 +30,10 @@ static inline const char *const *stage_as_replica(struct sentinel_stage *stage, 
 
 static inline void stage_await_replica(struct sentinel_stage *stage) {
     struct redis_server *replica = &stage->data[1 - stage->master];
-    int64_t deadline_ms = test_mono_ms() + 20000;
-    while (!strstr(redis_server_ask(replica, "INFO", "replication", NULL), "master_link_status:up")) {
-        if (test_mono_ms() > deadline_ms) fail_msg("the replica does not follow");
+    int64_t deadline_ms = test_mono_ms() + TEST_PATIENCE_MS;
+    const char *info;
+    while (!strstr(info = redis_server_ask(replica, "INFO", "replication", NULL), "master_link_status:up")) {
+        if (test_mono_ms() > deadline_ms) fail_msg("the replica does not follow: %s", info);
         test_sleep_ms(10);
     }
 }

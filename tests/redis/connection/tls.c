@@ -106,6 +106,7 @@ TEST(counts_calls_and_audits_go_through_tls) {
     struct scene scene;
     scene_begin(&scene, &(struct certificate_wish){0});
     tw_options options = scene_options(&scene, scene.url);
+    options.redis_timeout_ms = TEST_PATIENCE_MS; /* each call waits for its answer */
     scene_open(&scene, &options);
     tw_family_options strict;
     tw_family *asked;

@@ -196,7 +196,7 @@ static void begin(void) {
     redis_server_ask(&replica, "REPLICAOF", "127.0.0.1", port, NULL);
     struct store store = open_at(master.url, 2000);
     fill(&store);
-    if (!test_wait(follows, NULL, 10000)) fail_msg("the replica does not follow");
+    if (!test_wait(follows, NULL, TEST_PATIENCE_MS)) fail_msg("the replica does not follow");
     redis_server_ask(&replica, "REPLICAOF", "127.0.0.1", "1", NULL); /* it lags from here on */
     go_on(&store);
     assert_status(tw_close(store.engine, TEST_PATIENCE_MS), TW_OK);
@@ -222,6 +222,9 @@ static void check_calls(bool at_replica) {
         }
         for (int times = 0; times < 2; times++) {
             tw_status status = rows[i].call(&store);
+            /* the server has not answered within the 40 ms: nothing is decided, and the call is made again */
+            for (int again = 0; status == TW_ERR_TIMEOUT && rows[i].says != TW_ERR_REDIS && again < 50; again++)
+                status = rows[i].call(&store);
             bool too_late = status == TW_ERR_TIMEOUT && rows[i].says == TW_ERR_REDIS; /* the call sent nothing */
             if (status != rows[i].says && !too_late)
                 fail_msg("%s says %s", rows[i].what,
