@@ -404,7 +404,7 @@ TEST(names_that_went_with_a_closing_are_not_lost) {
     assert_string_equal(ask(&server, "late", false, false), "LIST");
     assert_string_equal(ask(&server, "b", true, true), "LIST");
     assert_string_equal(redis_server_ask(&server, "EXISTS", "tw:names:f", NULL), "0");
-    redis_server_ask(&server, "ZADD", "tw:windows:f", "1000", "0", NULL); /* a batch has recorded names, which are lost */
+    redis_server_ask(&server, "ZADD", "tw:windows:f", "1000", "0", NULL); /* a batch recorded names, now lost */
     assert_string_equal(ask(&server, "b", true, true), "WAIT");
     assert_string_equal(redis_server_ask(&server, "SISMEMBER", "tw:names:f", "", NULL), "1");
     redis_server_destroy(&server);

@@ -126,7 +126,7 @@ TEST(a_proxy_that_closes_at_info_is_named) {
     memset(&lines, 0, sizeof lines);
     rogue_start(&rogue, KNOWS_PING_ONLY);
     quick_options(&options, rogue.url);
-    options.redis_timeout_ms = TEST_PATIENCE_MS; /* the server is a thread of this process, and as slow as its machine */
+    options.redis_timeout_ms = TEST_PATIENCE_MS; /* the server is a thread, and as slow as its machine */
     options.log_write = on_log;
     options.log_ctx = &lines;
     assert_status(test_open(&options, &engine), TW_OK);
@@ -158,7 +158,7 @@ TEST(what_a_server_says_moves_no_terminal) {
     memset(&lines, 0, sizeof lines);
     rogue_start(&rogue, PAINTS);
     quick_options(&options, rogue.url);
-    options.redis_timeout_ms = TEST_PATIENCE_MS; /* the server is a thread of this process, and as slow as its machine */
+    options.redis_timeout_ms = TEST_PATIENCE_MS; /* the server is a thread, and as slow as its machine */
     options.log_write = on_log;
     options.log_ctx = &lines;
     assert_status(test_open(&options, &engine), TW_OK);
