@@ -93,6 +93,7 @@ struct twi_family_close_state {
     struct twi_close_election *elections;
     struct twi_closing_keys *foreign; /* keys of windows that others counted and this engine closes (window_map.h) */
     bool in_flight : 1;               /* a message of no window is on its way */
+    bool unanswered : 1;              /* the last one has had no reply: leaving waits, too */
     bool known : 1;                   /* Redis knows that this engine takes part */
     bool announces : 1; /* windows have to be announced (closing_election.h), so a heartbeat is due at once */
     bool left : 1;

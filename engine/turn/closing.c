@@ -390,7 +390,7 @@ static bool send_heartbeat(struct tw_family *family, struct twi_closing_message 
     struct twi_family_close_state *closing = &family->turn.closing;
     bool leaves = wants_to_leave(family);
     if (closing->in_flight || closing->left) return false;
-    if (!leaves && family->engine->turn.mono_ms < closing->at_ms) return false;
+    if ((!leaves || closing->unanswered) && family->engine->turn.mono_ms < closing->at_ms) return false;
     message->verb = leaves ? TWI_CLOSING_SEND_LEAVE : TWI_CLOSING_SEND_HEARTBEAT;
     message->by_tag = twi_closing_tags_are_used(family);
     message->election = NULL;
@@ -416,7 +416,7 @@ static int64_t due_at_ms(const struct tw_family *family) {
     const struct twi_family_close_state *closing = &family->turn.closing;
     int64_t due_ms = INT64_MAX;
     if (!closing->in_flight && !closing->left)
-        due_ms = wants_to_leave(family) ? family->engine->turn.mono_ms : closing->at_ms;
+        due_ms = wants_to_leave(family) && !closing->unanswered ? family->engine->turn.mono_ms : closing->at_ms;
     if (closing->kept_repeat != 0 && !closing->kept_in_flight && closing->kept_at_ms < due_ms)
         due_ms = closing->kept_at_ms;
     for (const struct twi_close_election *election = closing->elections; election != NULL; election = election->next)

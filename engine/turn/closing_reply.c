@@ -88,6 +88,7 @@ static void take_family_answer(struct tw_family *family, const struct twi_closin
         return;
     }
     closing->in_flight = false;
+    closing->unanswered = !answered;
     closing->at_ms = now_ms + (!answered ? AGAIN_MS : closing->announces ? 0 : heartbeat_ms(family));
     if (message->verb == TWI_CLOSING_SEND_HEARTBEAT && kind == TWI_CLOSING_REPLY_OK) {
         closing->word_ms = message->word_ms;

@@ -280,6 +280,32 @@ TEST(by_tag_a_restart_is_reported_again) {
     a_restart_without_late_counts_makes_it_final(state);
 }
 
+static bool is_known(void *ctx) {
+    struct worker *worker = ctx;
+    return worker->family->turn.closing.known;
+}
+
+/* Goal: where keys lie in several stores, an engine that cannot tell them that it leaves ends all the same, within the
+ * time of tw_close(). Method: Redis is killed; the engine has counts that it has not sent, or none. */
+TEST(by_tag_a_close_ends_though_redis_is_gone) {
+    test_tuning.stores_by_tag = true;
+    for (int counts = 0; counts < 4; counts++) {
+        struct redis_server server;
+        redis_server_start(&server, NULL);
+        static struct worker worker;
+        memset(&worker, 0, sizeof worker);
+        open_worker(&worker, &server, HOUR_MS + TW_MINUTE, true, TW_CLOSED_BY_ONE);
+        if (counts >= 2) count_in(&worker, "a", 1);
+        assert_true(test_wait(is_known, &worker, WAIT_MS));
+        redis_server_kill(&server);
+        if (counts % 2 != 0) assert_status(tw_add_at(worker.family, tw_str("a"), 1, HOUR_MS + 5, NULL), TW_OK);
+        int64_t begun_ms = test_mono_ms();
+        assert_status(tw_close(worker.engine, 1000), counts % 2 != 0 ? TW_ERR_TIMEOUT : TW_OK);
+        assert_true(test_mono_ms() - begun_ms < WAIT_MS);
+        redis_server_destroy(&server);
+    }
+}
+
 /* Makes all markers that old, by Redis's clock. */
 static void age_markers(struct redis_server *server, const char *age_ms) {
     const char *aged = redis_server_ask(server, "EVAL",
