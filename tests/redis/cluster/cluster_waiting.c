@@ -53,9 +53,15 @@ static void note(enum kind kind, bool is_done, int64_t begin_ms, bool began_in_m
         note((kind), (is_done), begin_ms, in_move); \
     } while (0)
 
-/* A call that was not done. TW_ERR_TIMEOUT: its last try was still under way at the deadline. */
+/* The call may be made again. TW_ERR_TIMEOUT: its last try was still under way at the deadline. TW_ERR_BUSY: others were
+ * answered until then, and it was never sent. */
+static bool is_unanswered(tw_status status) {
+    return status == TW_ERR_REDIS || status == TW_ERR_TIMEOUT || status == TW_ERR_BUSY;
+}
+
+/* A call that was not done. */
 static void refuse(enum kind kind, tw_status status) {
-    if (status == TW_DENIED || status == TW_ERR_REDIS || status == TW_ERR_TIMEOUT) return;
+    if (status == TW_DENIED || is_unanswered(status)) return;
     print_error("%s: %s\n", names[kind], tw_status_name(status));
     atomic_fetch_add(&page.mistakes[kind], 1);
 }
@@ -107,7 +113,7 @@ static void lock(int caller, int round) {
     do { /* until it is free: also after a move */
         timed(LOCK, status = tw_lock_release(page.families[LOCK], tw_str("job"), token), status == TW_OK);
         perhaps |= status == TW_ERR_TIMEOUT;
-    } while (status == TW_ERR_REDIS || status == TW_ERR_TIMEOUT);
+    } while (is_unanswered(status));
     if (status != TW_OK && !(perhaps && status == TW_ERR_LATE)) atomic_fetch_add(&page.mistakes[LOCK], 1);
 }
 
@@ -116,7 +122,7 @@ static void give_back(const char *token) {
     tw_status status;
     do {
         status = tw_reserve_cancel(engine, token);
-    } while (status == TW_ERR_REDIS || status == TW_ERR_TIMEOUT);
+    } while (is_unanswered(status));
     if (status != TW_OK && status != TW_ERR_UNKNOWN_TOKEN) atomic_fetch_add(&page.mistakes[RESERVE], 1);
 }
 
@@ -135,7 +141,7 @@ static void buy(int caller, int round) {
     do {
         timed(RESERVE, status = keeps ? tw_reserve_confirm(engine, token) : tw_reserve_cancel(engine, token),
               status == TW_OK);
-    } while (status == TW_ERR_REDIS || status == TW_ERR_TIMEOUT);
+    } while (is_unanswered(status));
     if (status != TW_OK) atomic_fetch_add(&page.mistakes[RESERVE], 1);
     if (keeps) atomic_fetch_add(&page.confirmed, 1);
     test_sleep_ms(20);
