@@ -244,6 +244,7 @@ def flood(name: str, path) -> None:
                 open_ones.append(sock)
             except OSError:
                 refused[0] += 1
+                time.sleep(0.05)  # nginx gets too little of the processors for more
             if len(open_ones) > 3000:
                 open_ones.popleft().close()
             asked[0] += 1
@@ -256,12 +257,14 @@ def flood(name: str, path) -> None:
     thread.start()
     wait_until("2,000 requests came, or cannot come", lambda: asked[0] + 100 * refused[0] >= 2000)
     found: collections.Counter = collections.Counter()
-    for _ in range(100):
-        client = rig.Unix(server.socket, 5)
+    until = time.monotonic() + 60
+    while sum(found.values()) < 100:
+        client = rig.Unix(server.socket)
         try:
             found[client.ask("/free").status] += 1
         except OSError as error:
-            found[type(error).__name__] += 1
+            if not isinstance(error, BlockingIOError) or time.monotonic() > until:  # that one has not come to nginx
+                found[type(error).__name__] += 1
         client.close()
     stopping.set()
     thread.join()
