@@ -488,17 +488,23 @@ TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_long_key
     return TWI_HOT_OWN(add_long)(family, key, delta, view, HOT_OUTSIDE);
 }
 
-/* Handles the other cases that the fast functions do not handle: keys of 1 to 3 bytes, threads that are inside a
- * section, and cases that only the slow path can decide. */
+/* For threads that are inside a section. */
+TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_inside)(tw_family *family, tw_key key,
+                                                                                int64_t delta, int64_t *view) {
+    if (hot_key_is_short(key)) return TWI_HOT_OWN(add_short)(family, key, delta, view, HOT_INSIDE);
+    return TWI_HOT_OWN(add_long)(family, key, delta, view, HOT_INSIDE);
+}
+
+/* Handles the other cases that the fast functions do not handle: keys of 1 to 3 bytes, threads that insert or are
+ * inside a section, and cases that only the slow path can decide. It saves no register on the way. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status
 TWI_HOT_OWN(add_anyhow)(tw_family *family, tw_key key, int64_t delta, int64_t *view, enum hot_section section) {
-    struct twi_thread *self = twi_thread_self;
+    const struct twi_thread *self = twi_thread_self;
     if (section == HOT_INSIDE || !hot_may_begin(self, family->engine) || key.size - 1 >= TW_KEY_SIZE_MAX ||
         key.data == NULL || delta != (int32_t)delta)
         return twi_add_slow(family, key, delta, view);
     if (key.size < 4 || self->inserts != 0) return TWI_HOT_OWN(begin_new)(family, key, delta, view);
-    if (hot_key_is_short(key)) return TWI_HOT_OWN(add_short)(family, key, delta, view, HOT_INSIDE);
-    return TWI_HOT_OWN(add_long)(family, key, delta, view, HOT_INSIDE);
+    return TWI_HOT_OWN(add_inside)(family, key, delta, view);
 }
 
 /* Handles the cases that the fast functions do not handle. A thread that checks whether its adds go to one counter
