@@ -53,8 +53,8 @@ static void note(enum kind kind, bool is_done, int64_t begin_ms, bool began_in_m
         note((kind), (is_done), begin_ms, in_move); \
     } while (0)
 
-/* The call may be made again. TW_ERR_TIMEOUT: its last try was still under way at the deadline. TW_ERR_BUSY: others were
- * answered until then, and it was never sent. */
+/* The call may be made again. TW_ERR_TIMEOUT: its last try was still under way at the deadline. TW_ERR_BUSY: others
+ * were answered until then, and it was never sent. */
 static bool is_unanswered(tw_status status) {
     return status == TW_ERR_REDIS || status == TW_ERR_TIMEOUT || status == TW_ERR_BUSY;
 }
