@@ -21,11 +21,11 @@
 #include <stdint.h>
 
 #define TWI_KEY_SLOTS 16384u
+#define TWI_KEY_SLOT_TAGS_MAX 1024u
 #define TWI_KEY_SLOT_TAG_DIGITS 4u /* the longest tag is 3157, for 1024 groups */
 #define TWI_KEY_SLOT_BRACE_MAX 8u  /* the longest short, in braces, is "{109757}" */
 
 /* Returns true if keys can be divided into that many groups (0 means the default). */
-#define TWI_KEY_SLOT_TAGS_MAX 1024u
 static inline bool twi_key_slot_tags_fit(uint64_t tags) {
     return tags <= TWI_KEY_SLOT_TAGS_MAX && (tags & (tags - 1)) == 0;
 }

@@ -225,11 +225,14 @@ local function take(KEYS, ARGV)
     end
     if kind ~= 'd' and by_tag and not late then round = round + 1 end
     if kind ~= 'd' then put('d ' .. ARGV[3] .. mark(false, late)) end
+    if late then
+      note_unlisted()
+      return answer('LATE')
+    end
     local is_set = not redis.pcall('SSCAN', KEYS[3], '0', 'COUNT', '1').err -- a value of another client stays
-    if not late and is_set then redis.pcall('UNLINK', KEYS[3]) end
-    if not late then redis.pcall('ZREM', KEYS[4], ARGV[11]) end
-    if late then note_unlisted() end
-    return answer(late and 'LATE' or 'DONE')
+    if is_set then redis.pcall('UNLINK', KEYS[3]) end
+    redis.pcall('ZREM', KEYS[4], ARGV[11])
+    return answer('DONE')
   end
   if verb == 'part' then
     if kind ~= 'd' and kind ~= 'c' then

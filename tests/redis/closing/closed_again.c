@@ -367,6 +367,13 @@ static const char *say(struct redis_server *server, const char *verb, const char
     return status;
 }
 
+/* A server to which "a" has said that it is there, and the engines' time to come is over. */
+static void begin_election(struct redis_server *server) {
+    redis_server_start(server, NULL);
+    say(server, "word", "a", "60000", false, "0", NULL);
+    redis_server_ask(server, "HSET", "tw:closers:f", "f", "0", NULL);
+}
+
 /* As say(), of an engine that has recorded names of the window. */
 static const char *ask(struct redis_server *server, const char *who, bool is_listed, bool is_through) {
     static char status[16];
@@ -388,9 +395,7 @@ static bool has_mark(struct redis_server *server, char mark) {
  * closed once more; an engine that finds it claimed for the first time is not, for the claim's names stay. */
 TEST(who_comes_after_a_closing_records_its_names_again) {
     struct redis_server server;
-    redis_server_start(&server, NULL);
-    say(&server, "word", "a", "60000", false, "0", NULL);
-    redis_server_ask(&server, "HSET", "tw:closers:f", "f", "0", NULL);
+    begin_election(&server);
     redis_server_ask(&server, "SADD", "tw:names:f", "name", NULL);
     assert_string_equal(ask(&server, "a", false, false), "YOU");
     assert_string_equal(ask(&server, "b", false, false), "OTHER");
@@ -420,9 +425,7 @@ TEST(who_comes_after_a_closing_records_its_names_again) {
  * it has heard that another engine closes the window, and no more. Those of after the closing may be lost. */
 TEST(names_that_went_with_a_closing_are_not_lost) {
     struct redis_server server;
-    redis_server_start(&server, NULL);
-    say(&server, "word", "a", "60000", false, "0", NULL);
-    redis_server_ask(&server, "HSET", "tw:closers:f", "f", "0", NULL);
+    begin_election(&server);
     redis_server_ask(&server, "SADD", "tw:names:f", "name", NULL);
     assert_string_equal(ask(&server, "a", true, true), "YOU");
     assert_string_equal(ask(&server, "b", true, true), "OTHER");
@@ -440,8 +443,7 @@ TEST(names_that_went_with_a_closing_are_not_lost) {
 TEST(a_foreign_value_in_place_of_the_names_stays) {
     static const char *const names[] = {"tw:names:f", "tw:names1:f"}; /* in one store, and by tag */
     struct redis_server server;
-    redis_server_start(&server, NULL);
-    say(&server, "word", "a", "60000", false, "0", NULL);
+    begin_election(&server);
     for (int is_set = 0; is_set < 2; is_set++) {
         redis_server_ask(&server, "DEL", names[0], names[1], "tw:closed:f", NULL);
         for (int i = 0; i < 2; i++) redis_server_ask(&server, is_set ? "SADD" : "SET", names[i], "foreign", NULL);
@@ -498,9 +500,7 @@ TEST(by_tag_names_of_an_earlier_claim_are_read) {
  * learns that others may lack. */
 TEST(lost_names_are_recorded_again) {
     struct redis_server server;
-    redis_server_start(&server, NULL);
-    say(&server, "word", "a", "60000", false, "0", NULL);
-    redis_server_ask(&server, "HSET", "tw:closers:f", "f", "0", NULL);
+    begin_election(&server);
     assert_string_equal(ask(&server, "a", false, false), "LIST");
     assert_string_equal(redis_server_ask(&server, "SISMEMBER", "tw:names:f", "", NULL), "1");
     assert_string_equal(ask(&server, "b", false, false), "LIST");

@@ -308,9 +308,9 @@ TEST(a_new_master_knows_nothing_of_a_move) {
     assert_non_null(strstr(links[A].reply->text, back));
 }
 
-/* Goal: a slot that nobody serves costs its own keys only, unless cluster-require-full-coverage says otherwise. The last
- * test: a node that has a message without these slots may believe for good that their owner does not claim them
- * (redis_cluster.c), and does not learn of them after a failover. */
+/* Goal: a slot that nobody serves costs its own keys only, unless cluster-require-full-coverage says otherwise. It is
+ * the last test: a node that has a message without these slots may believe for good that their owner does not claim
+ * them (redis_cluster.c), and does not learn of them after a failover. */
 TEST(a_slot_that_nobody_serves) {
     struct keys k = keys_at(A), other = keys_at(A), third = keys_at(A);
     struct twi_redirect redirect;
@@ -323,7 +323,7 @@ TEST(a_slot_that_nobody_serves) {
     assert_int_equal(redirect.kind, TWI_REDIRECT_UNSERVED);
     says(A, "1", "EVAL", ADD, "1", other.a);
     says(A, "OK", "CONFIG", "SET", "cluster-require-full-coverage", "yes");
-    says(A, "OK", "CLUSTER", "DELSLOTS", third_slot); /* the node looks at its state anew */
+    says(A, "OK", "CLUSTER", "DELSLOTS", third_slot); /* the node looks at its state again */
     says(A, "CLUSTERDOWN", "EVAL", ADD, "1", other.a);
     twi_redirect_read(links[A].reply, &any, &redirect);
     assert_int_equal(redirect.kind, TWI_REDIRECT_DOWN);
