@@ -7,7 +7,7 @@ EACH_SHAPE(one_process_closes_each_window_with_the_figures_of_all) {
     play_shape(state);
     struct redis_server server;
     redis_server_start(&server, NULL);
-    begin(3, server.url, 30000, LONG_MS);
+    begin(3, &server, 30000, LONG_MS);
     start();
     for (int round = 0; round < 3; round++) {
         struct call call = assert_closed(count_all(), truth());
@@ -24,7 +24,7 @@ EACH_SHAPE(thousands_of_keys_are_all_there) {
     play_shape(state);
     struct redis_server server;
     redis_server_start(&server, NULL);
-    begin(2, server.url, 30000, LONG_MS);
+    begin(2, &server, 30000, LONG_MS);
     page->keys = 2000;
     start();
     struct call call = assert_closed(count_all(), truth());
@@ -37,7 +37,7 @@ EACH_SHAPE(thousands_of_keys_are_all_there) {
 TEST(a_process_without_a_hook_takes_part) {
     struct redis_server server;
     redis_server_start(&server, NULL);
-    begin(3, server.url, 30000, LONG_MS);
+    begin(3, &server, 30000, LONG_MS);
     page->without_hook[0] = page->without_hook[2] = true;
     start();
     struct call call = assert_closed(count_all(), truth());
@@ -51,7 +51,7 @@ TEST(a_process_without_a_hook_takes_part) {
 TEST(a_hook_that_always_returns_false_leaves_the_window_to_another) {
     struct redis_server server;
     redis_server_start(&server, NULL);
-    begin(2, server.url, 30000, 8000); /* what Redis has not acknowledged by then is TW_CLOSED_LOCAL */
+    begin(2, &server, 30000, 8000); /* what Redis has not acknowledged by then is TW_CLOSED_LOCAL */
     start();
     atomic_store(&page->refuses[0], true);
     for (int round = 0; round < 2; round++) { /* that engine is not always chosen first */
@@ -68,7 +68,7 @@ TEST(a_hook_that_always_returns_false_leaves_the_window_to_another) {
 TEST(an_engine_that_leaves_in_mid_window_leaves_it_to_the_others) {
     struct redis_server server;
     redis_server_start(&server, NULL);
-    begin(3, server.url, 30000, LONG_MS);
+    begin(3, &server, 30000, LONG_MS);
     start();
     int64_t start_ms = (real_ms() / WINDOW_MS + 6) * WINDOW_MS;
     while (!count_at(start_ms)) start_ms += 5 * WINDOW_MS;
@@ -84,7 +84,7 @@ TEST_EACH(the_last_engine_to_leave_gets_the_window_as_cut_short, TW_REDIS_STRING
     play_shape(state);
     struct redis_server server;
     redis_server_start(&server, NULL);
-    begin(2, server.url, 30000, LONG_MS);
+    begin(2, &server, 30000, LONG_MS);
     start();
     int64_t start_ms = (real_ms() / WINDOW_MS + 30) * WINDOW_MS;
     assert_true(count_at(start_ms));

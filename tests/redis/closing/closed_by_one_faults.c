@@ -13,7 +13,7 @@ static bool is_closed_again(void *ctx) {
 TEST(the_chosen_engine_is_killed_and_another_closes_the_window) {
     struct redis_server server;
     redis_server_start(&server, NULL);
-    begin(3, server.url, 4000, LONG_MS);
+    begin(3, &server, 4000, LONG_MS);
     start();
     int64_t start_ms = count_all_refused(), sum = truth();
     assert_true(test_wait(has_first_call, &start_ms, LONG_MS));
@@ -32,7 +32,7 @@ TEST(the_chosen_engine_is_killed_and_another_closes_the_window) {
 TEST(a_stopped_process_does_not_hold_a_window_up_for_ever) {
     struct redis_server server;
     redis_server_start(&server, NULL);
-    begin(3, server.url, 4000, LONG_MS);
+    begin(3, &server, 4000, LONG_MS);
     start();
     int64_t start_ms;
     for (int tries = 0;; tries++) { /* on a busy machine it may have said before that it no longer needs the window */
@@ -64,7 +64,7 @@ TEST(a_stopped_process_does_not_hold_a_window_up_for_ever) {
 TEST(an_engine_that_is_cut_off_holds_the_window_up) {
     struct redis_server server;
     redis_server_start(&server, NULL);
-    begin(3, server.url, 30000, LONG_MS);
+    begin(3, &server, 30000, LONG_MS);
     fork_all();
     struct proxy *proxy = proxy_start(&server, 1);
     snprintf(page->url[2], sizeof page->url[2], "%s", proxy_url(proxy));
@@ -96,7 +96,7 @@ TEST(in_an_outage_each_closes_with_its_own_figures) {
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
     struct redis_server server;
     redis_server_start(&server, durable);
-    begin(3, server.url, 30000, 8000); /* what Redis has not acknowledged by then is TW_CLOSED_LOCAL */
+    begin(3, &server, 30000, 8000); /* what Redis has not acknowledged by then is TW_CLOSED_LOCAL */
     start();
     assert_closed(count_all(), truth());
     redis_server_kill(&server);
@@ -125,7 +125,7 @@ TEST(in_an_outage_each_closes_with_its_own_figures) {
 TEST(a_wiped_redis_gets_everything_again_before_an_engine_is_chosen) {
     struct redis_server server;
     redis_server_start(&server, NULL);
-    begin(3, server.url, 6000, LONG_MS);
+    begin(3, &server, 6000, LONG_MS);
     start();
     int64_t start_ms = count_all();
     kill(children[1], SIGSTOP);
@@ -154,7 +154,7 @@ static int64_t closed_late_ms(int64_t start_ms) {
 TEST(killed_engines_delay_a_window_for_a_lifetime_each) {
     struct redis_server server;
     redis_server_start(&server, NULL);
-    begin(3, server.url, LIFE_MS, LONG_MS);
+    begin(3, &server, LIFE_MS, LONG_MS);
     start();
     int64_t start_ms = count_all_refused();
     kill_process(1);
@@ -173,7 +173,7 @@ TEST(killed_engines_delay_a_window_for_a_lifetime_each) {
 TEST(a_wipe_delays_a_window_for_a_lifetime) {
     struct redis_server server;
     redis_server_start(&server, NULL);
-    begin(2, server.url, LIFE_MS, LONG_MS);
+    begin(2, &server, LIFE_MS, LONG_MS);
     start();
     int64_t start_ms = count_all();
     redis_server_ask(&server, "FLUSHALL", NULL);

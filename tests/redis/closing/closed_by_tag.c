@@ -8,8 +8,8 @@
 
 #define TAGS 128
 
-static void begin_by_tag(int count, const char *url, int64_t life_ms, uint64_t tags) {
-    begin(count, url, life_ms, LONG_MS);
+static void begin_by_tag(int count, struct redis_server *server, int64_t life_ms, uint64_t tags) {
+    begin(count, server, life_ms, LONG_MS);
     page->tags = tags;
 }
 
@@ -19,7 +19,7 @@ TEST_EACH(one_process_closes_with_the_keys_of_all_tags, TW_REDIS_STRING, TW_REDI
     play_shape(state);
     struct redis_server server;
     redis_server_start(&server, NULL);
-    begin_by_tag(3, server.url, 30000, TAGS);
+    begin_by_tag(3, &server, 30000, TAGS);
     page->keys = 1000;
     start();
     int64_t start_ms = count_all_refused();
@@ -43,7 +43,7 @@ TEST_EACH(one_process_closes_with_the_keys_of_all_tags, TW_REDIS_STRING, TW_REDI
 TEST(the_chosen_engine_is_killed_and_another_finds_all_names) {
     struct redis_server server;
     redis_server_start(&server, NULL);
-    begin_by_tag(3, server.url, 4000, 16);
+    begin_by_tag(3, &server, 4000, 16);
     page->keys = 200;
     start();
     int64_t start_ms = count_all_refused(), sum = truth();
@@ -77,7 +77,7 @@ TEST(a_store_that_was_wiped_gets_everything_again_before_a_window_is_closed) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     test_tuning.doubt_ms = 300;
-    begin_by_tag(2, server.url, 30000, 4);
+    begin_by_tag(2, &server, 30000, 4);
     page->pause_ms = 2500;
     page->keys = 200;
     start();

@@ -31,7 +31,7 @@ static int64_t part_of(int number) {
 
 static void begin_in(struct redis_server *server, int count, bool by_tag, int64_t wait_ms) {
     redis_server_start(server, NULL);
-    begin(count, server->url, LIFE_MS, wait_ms);
+    begin(count, server, LIFE_MS, wait_ms);
     page->keys = 40;
     if (by_tag) page->tags = TAGS;
 }

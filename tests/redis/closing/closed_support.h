@@ -51,6 +51,7 @@ struct page {
 static struct page *page;
 static pid_t children[PROCESSES_MAX];
 static int processes;
+static struct redis_server *stage; /* where all of them meet */
 
 /* ---- a process --------------------------------------------------------------------------------------------------- */
 
@@ -161,15 +162,26 @@ static inline bool are_ready(void *ctx) {
     return atomic_load(&page->ready) == processes;
 }
 
-static inline void begin(int count, const char *url, int64_t life_ms, int64_t wait_ms) {
+/* Redis has heard of each engine. Until then an engine that leaves, or asks for a window, takes itself to be alone. */
+static inline bool all_are_members(void *ctx) {
+    char name[64];
+    snprintf(name, sizeof name, "%s", redis_server_ask(stage, "KEYS", "tw:closers:*", NULL));
+    if (name[0] == '\0') return false;
+    int count = 0;
+    for (const char *at = redis_server_ask(stage, "HKEYS", name, NULL); (at = strstr(at, "i:")) != NULL; at++) count++;
+    return count == processes;
+}
+
+static inline void begin(int count, struct redis_server *server, int64_t life_ms, int64_t wait_ms) {
     page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(page != MAP_FAILED);
     processes = count;
+    stage = server;
     page->life_ms = life_ms;
     page->wait_ms = wait_ms;
     page->flush_ms = LONG_MS;
     page->keys = 1;
-    for (int i = 0; i < PROCESSES_MAX; i++) snprintf(page->url[i], sizeof page->url[i], "%s", url);
+    for (int i = 0; i < PROCESSES_MAX; i++) snprintf(page->url[i], sizeof page->url[i], "%s", server->url);
 }
 
 /* Call it before this process has a thread: a lock that a thread holds, such as an allocator's, would stay locked in
@@ -186,6 +198,7 @@ static inline void fork_all(void) {
 static inline void start_all(void) {
     atomic_store(&page->go, true);
     assert_true(test_wait(are_ready, NULL, LONG_MS));
+    assert_true(test_wait(all_are_members, NULL, LONG_MS));
 }
 
 static inline void start(void) {
