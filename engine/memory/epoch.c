@@ -217,7 +217,41 @@ bool twi_process_is_barred(void) {
 
 static _Thread_local enum { NOT_ALONE, ALONE, ALONE_IN_OWN } is_alone; /* twi_thread_alone_begin() */
 
-static bool has_begun(void);
+static bool begin_process(void) {
+    if (is_shared) {
+        supervised()->begin_process();
+        uint32_t number = twi_add_relaxed(&twi_domain->processes, 1) + 1; /* others may have written any number */
+        twi_store_relaxed(&process_number, number != 0 ? number : 1);
+        twi_store_relaxed(&is_barred, false);
+        return true;
+    }
+    if (!make_domain()) return false;
+    if (supervised() != NULL) supervised()->begin_private();
+    long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
+    /* A forked child inherits the registration. Registering again has no cost, and helps on kernels that forget it. */
+    if (commands > 0 && (commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
+        twi_epoch_asymmetric = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+    twi_store_relaxed(&process_number, twi_load_relaxed(&process_number) + 1); /* has_begun() publishes it */
+    return true;
+}
+
+/* The first thread that comes begins the process. Other threads wait here. They have no record yet, so they are in no
+ * call that must not wait. */
+static bool has_begun(void) {
+    struct process_mark *here = mark_page();
+    uint32_t found = NOT_BEGUN;
+    if (here == NULL || renewing) return renewing;
+    if (twi_cas_acqrel(&here->begun, &found, BEGINNING)) {
+        bool is_child = twi_load_relaxed(&process_number) != 0, begun = begin_process();
+        void (*renew)(void) = twi_load_acquire(&on_fork);
+        renewing = true;
+        if (begun && is_child && renew != NULL) renew();
+        renewing = false;
+        twi_store_release(&here->begun, begun ? BEGUN : NOT_BEGUN);
+    }
+    while (twi_load_acquire(&here->begun) == BEGINNING) sched_yield();
+    return twi_load_acquire(&here->begun) == BEGUN;
+}
 
 void twi_process_begin(void) {
     (void)has_begun();
@@ -280,42 +314,6 @@ uint32_t twi_epoch_forks(void) {
 
 uint32_t twi_process_number(void) {
     return twi_load_relaxed(&process_number);
-}
-
-static bool begin_process(void) {
-    if (is_shared) {
-        supervised()->begin_process();
-        uint32_t number = twi_add_relaxed(&twi_domain->processes, 1) + 1; /* others may have written any number */
-        twi_store_relaxed(&process_number, number != 0 ? number : 1);
-        twi_store_relaxed(&is_barred, false);
-        return true;
-    }
-    if (!make_domain()) return false;
-    if (supervised() != NULL) supervised()->begin_private();
-    long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
-    /* A forked child inherits the registration. Registering again has no cost, and helps on kernels that forget it. */
-    if (commands > 0 && (commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
-        twi_epoch_asymmetric = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
-    twi_store_relaxed(&process_number, twi_load_relaxed(&process_number) + 1); /* has_begun() publishes it */
-    return true;
-}
-
-/* The first thread that comes begins the process. Other threads wait here. They have no record yet, so they are in no
- * call that must not wait. */
-static bool has_begun(void) {
-    struct process_mark *here = mark_page();
-    uint32_t found = NOT_BEGUN;
-    if (here == NULL || renewing) return renewing;
-    if (twi_cas_acqrel(&here->begun, &found, BEGINNING)) {
-        bool is_child = twi_load_relaxed(&process_number) != 0, begun = begin_process();
-        void (*renew)(void) = twi_load_acquire(&on_fork);
-        renewing = true;
-        if (begun && is_child && renew != NULL) renew();
-        renewing = false;
-        twi_store_release(&here->begun, begun ? BEGUN : NOT_BEGUN);
-    }
-    while (twi_load_acquire(&here->begun) == BEGINNING) sched_yield();
-    return twi_load_acquire(&here->begun) == BEGUN;
 }
 
 /* Takes over a slot. While there are few, the lowest number that is free. */

@@ -25,29 +25,6 @@
 
 #define ROOM_FIRST 8u
 
-static struct twi_store *stores_store_of(struct twi_sync *sync, uint32_t slot);
-
-bool twi_stores_begin(struct twi_sync *sync) {
-    twi_check(sync->by_slot == NULL);
-    struct twi_by_slot *by_slot = sync->by_slot = calloc(1, sizeof *by_slot);
-    if (!by_slot) return false;
-    by_slot->store_of = stores_store_of;
-    by_slot->room = 1;
-    sync->active.places = twi_port_tuning(sync->engine)->store_places;
-    by_slot->sorted = malloc(TWI_STORES_ITEMS_MAX * sizeof *by_slot->sorted);
-    by_slot->names.ends = calloc(TWI_STORES_ITEMS_MAX + 1, sizeof *by_slot->names.ends);
-    return by_slot->sorted && by_slot->names.ends;
-}
-
-void twi_stores_end(struct twi_sync *sync) {
-    if (!sync->by_slot) return;
-    free(sync->by_slot->sorted);
-    free(sync->by_slot->names.ends);
-    twi_bytes_free(&sync->by_slot->names.bytes);
-    free(sync->by_slot);
-    sync->by_slot = NULL;
-}
-
 void twi_stores_name(const struct twi_sync *sync, struct twi_store *store, uint32_t slot) {
     twi_check(slot < TWI_KEY_SLOTS);
     const char *prefix = twi_port_prefix(sync->engine);
@@ -125,6 +102,27 @@ static struct twi_store *stores_store_of(struct twi_sync *sync, uint32_t slot) {
     twi_check(slot < TWI_KEY_SLOTS);
     uint32_t index = twi_port_store(sync->engine, slot);
     return index != UINT32_MAX && has_store(sync, index) ? sync->stores[index] : NULL;
+}
+
+bool twi_stores_begin(struct twi_sync *sync) {
+    twi_check(sync->by_slot == NULL);
+    struct twi_by_slot *by_slot = sync->by_slot = calloc(1, sizeof *by_slot);
+    if (!by_slot) return false;
+    by_slot->store_of = stores_store_of;
+    by_slot->room = 1;
+    sync->active.places = twi_port_tuning(sync->engine)->store_places;
+    by_slot->sorted = malloc(TWI_STORES_ITEMS_MAX * sizeof *by_slot->sorted);
+    by_slot->names.ends = calloc(TWI_STORES_ITEMS_MAX + 1, sizeof *by_slot->names.ends);
+    return by_slot->sorted && by_slot->names.ends;
+}
+
+void twi_stores_end(struct twi_sync *sync) {
+    if (!sync->by_slot) return;
+    free(sync->by_slot->sorted);
+    free(sync->by_slot->names.ends);
+    twi_bytes_free(&sync->by_slot->names.bytes);
+    free(sync->by_slot);
+    sync->by_slot = NULL;
 }
 
 void twi_stores_make(struct twi_sync *sync) {

@@ -286,91 +286,6 @@ static bool files_changed(struct twi_tls *tls) {
     return changed;
 }
 
-/* ---- a context --------------------------------------------------------------------------------------------------- */
-
-static bool context_refuse(char *error, size_t size, const char *field, const char *what) {
-    snprintf(error, size, "%s: %s", field, what);
-    ERR_clear_error();
-    return false;
-}
-
-/* Returns why OpenSSL refused a file. */
-static bool refuse_file(const struct twi_tls *tls, enum file file, char *error, size_t size) {
-    unsigned long why = ERR_peek_last_error();
-    const char *reason = ERR_reason_error_string(why);
-    char text[160];
-    if (access(path_of(tls, file), R_OK) != 0) return context_refuse(error, size, fields[file], strerror(errno));
-    snprintf(text, sizeof text, "cannot be used (PEM is asked for): %s", reason ? reason : "not understood");
-    return context_refuse(error, size, fields[file], text);
-}
-
-/* Called for an encrypted key. No password is requested, because no person may be at a terminal. */
-static int no_password(char *out, int room, int is_writing, void *asked) {
-    (void)out, (void)room, (void)is_writing;
-    *(bool *)asked = true;
-    return -1;
-}
-
-static bool context_take_own(const struct twi_tls *tls, SSL_CTX *context, char *error, size_t size) {
-    bool asked = false;
-    if (!tls->options.cert_file) return true;
-    if (SSL_CTX_use_certificate_chain_file(context, tls->options.cert_file) != 1)
-        return refuse_file(tls, CERT, error, size);
-    SSL_CTX_set_default_passwd_cb(context, no_password);
-    SSL_CTX_set_default_passwd_cb_userdata(context, &asked);
-    bool taken = SSL_CTX_use_PrivateKey_file(context, tls->options.key_file, SSL_FILETYPE_PEM) == 1;
-    SSL_CTX_set_default_passwd_cb_userdata(context, NULL);
-    SSL_CTX_set_default_passwd_cb(context, NULL);
-    if (asked) return context_refuse(error, size, fields[KEY], "is encrypted; a key without a password is needed");
-    /* A key of another certificate is refused at once, because the certificate was set first. */
-    if (!taken && ERR_GET_REASON(ERR_peek_last_error()) == X509_R_KEY_VALUES_MISMATCH)
-        return context_refuse(error, size, fields[KEY], "is not the key of redis_tls_cert_file");
-    if (!taken) return refuse_file(tls, KEY, error, size);
-    if (SSL_CTX_check_private_key(context) == 1) return true;
-    return context_refuse(error, size, fields[KEY], "is not the key of redis_tls_cert_file");
-}
-
-static bool take_authorities(const struct twi_tls *tls, SSL_CTX *context, char *error, size_t size) {
-    if (tls->options.insecure) {
-        SSL_CTX_set_verify(context, SSL_VERIFY_NONE, NULL);
-        return true;
-    }
-    SSL_CTX_set_verify(context, SSL_VERIFY_PEER, twi_tls_peer_note);
-    if (tls->options.ca_file)
-        return SSL_CTX_load_verify_locations(context, tls->options.ca_file, NULL) == 1 ||
-               refuse_file(tls, CA, error, size);
-    return SSL_CTX_set_default_verify_paths(context) == 1 ||
-           context_refuse(error, size, fields[CA], "not given, and the system's authorities cannot be read");
-}
-
-static int session_new(SSL *ssl, SSL_SESSION *granted);
-
-/* Returns NULL on an error; `error` then has the reason. */
-static SSL_CTX *context_make(struct twi_tls *tls, char *error, size_t size) {
-    ERR_clear_error();
-    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
-    if (!context) {
-        context_refuse(error, size, "TLS", "no memory");
-        return NULL;
-    }
-    /* When bytes are sent again, they may have moved in memory, and there may be more of them. Buffers are not kept
-     * while a connection is idle, because they need 38 KB each, and have data in them. */
-    SSL_CTX_set_mode(context,
-                     SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
-    SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-    SSL_CTX_set_read_ahead(context, 1); /* a record's head and body by one call */
-    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
-    SSL_CTX_sess_set_new_cb(context, session_new);
-    SSL_CTX_set_app_data(context, tls);
-    bool good = SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) == 1 ||
-                context_refuse(error, size, "TLS", "this OpenSSL knows nothing as new as TLS 1.2");
-    good = good && take_authorities(tls, context, error, size) && context_take_own(tls, context, error, size);
-    ERR_clear_error();
-    if (good) return context;
-    SSL_CTX_free(context);
-    return NULL;
-}
-
 /* ---- sessions ---------------------------------------------------------------------------------------------------- */
 
 static void session_drop(struct session **at) {
@@ -432,6 +347,89 @@ void twi_tls_session_forget(struct twi_tls *tls, const char *key) {
 
 static void sessions_drop_all(struct twi_tls *tls) {
     while (tls->sessions) session_drop(&tls->sessions);
+}
+
+/* ---- a context --------------------------------------------------------------------------------------------------- */
+
+static bool context_refuse(char *error, size_t size, const char *field, const char *what) {
+    snprintf(error, size, "%s: %s", field, what);
+    ERR_clear_error();
+    return false;
+}
+
+/* Returns why OpenSSL refused a file. */
+static bool refuse_file(const struct twi_tls *tls, enum file file, char *error, size_t size) {
+    unsigned long why = ERR_peek_last_error();
+    const char *reason = ERR_reason_error_string(why);
+    char text[160];
+    if (access(path_of(tls, file), R_OK) != 0) return context_refuse(error, size, fields[file], strerror(errno));
+    snprintf(text, sizeof text, "cannot be used (PEM is asked for): %s", reason ? reason : "not understood");
+    return context_refuse(error, size, fields[file], text);
+}
+
+/* Called for an encrypted key. No password is requested, because no person may be at a terminal. */
+static int no_password(char *out, int room, int is_writing, void *asked) {
+    (void)out, (void)room, (void)is_writing;
+    *(bool *)asked = true;
+    return -1;
+}
+
+static bool context_take_own(const struct twi_tls *tls, SSL_CTX *context, char *error, size_t size) {
+    bool asked = false;
+    if (!tls->options.cert_file) return true;
+    if (SSL_CTX_use_certificate_chain_file(context, tls->options.cert_file) != 1)
+        return refuse_file(tls, CERT, error, size);
+    SSL_CTX_set_default_passwd_cb(context, no_password);
+    SSL_CTX_set_default_passwd_cb_userdata(context, &asked);
+    bool taken = SSL_CTX_use_PrivateKey_file(context, tls->options.key_file, SSL_FILETYPE_PEM) == 1;
+    SSL_CTX_set_default_passwd_cb_userdata(context, NULL);
+    SSL_CTX_set_default_passwd_cb(context, NULL);
+    if (asked) return context_refuse(error, size, fields[KEY], "is encrypted; a key without a password is needed");
+    /* A key of another certificate is refused at once, because the certificate was set first. */
+    if (!taken && ERR_GET_REASON(ERR_peek_last_error()) == X509_R_KEY_VALUES_MISMATCH)
+        return context_refuse(error, size, fields[KEY], "is not the key of redis_tls_cert_file");
+    if (!taken) return refuse_file(tls, KEY, error, size);
+    if (SSL_CTX_check_private_key(context) == 1) return true;
+    return context_refuse(error, size, fields[KEY], "is not the key of redis_tls_cert_file");
+}
+
+static bool take_authorities(const struct twi_tls *tls, SSL_CTX *context, char *error, size_t size) {
+    if (tls->options.insecure) {
+        SSL_CTX_set_verify(context, SSL_VERIFY_NONE, NULL);
+        return true;
+    }
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER, twi_tls_peer_note);
+    if (tls->options.ca_file)
+        return SSL_CTX_load_verify_locations(context, tls->options.ca_file, NULL) == 1 ||
+               refuse_file(tls, CA, error, size);
+    return SSL_CTX_set_default_verify_paths(context) == 1 ||
+           context_refuse(error, size, fields[CA], "not given, and the system's authorities cannot be read");
+}
+
+/* Returns NULL on an error; `error` then has the reason. */
+static SSL_CTX *context_make(struct twi_tls *tls, char *error, size_t size) {
+    ERR_clear_error();
+    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+    if (!context) {
+        context_refuse(error, size, "TLS", "no memory");
+        return NULL;
+    }
+    /* When bytes are sent again, they may have moved in memory, and there may be more of them. Buffers are not kept
+     * while a connection is idle, because they need 38 KB each, and have data in them. */
+    SSL_CTX_set_mode(context,
+                     SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+    SSL_CTX_set_read_ahead(context, 1); /* a record's head and body by one call */
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+    SSL_CTX_sess_set_new_cb(context, session_new);
+    SSL_CTX_set_app_data(context, tls);
+    bool good = SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) == 1 ||
+                context_refuse(error, size, "TLS", "this OpenSSL knows nothing as new as TLS 1.2");
+    good = good && take_authorities(tls, context, error, size) && context_take_own(tls, context, error, size);
+    ERR_clear_error();
+    if (good) return context;
+    SSL_CTX_free(context);
+    return NULL;
 }
 
 /* ---- news, counts ------------------------------------------------------------------------------------------------ */
