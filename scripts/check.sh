@@ -447,7 +447,7 @@ END
 # at is inserted at both levels; -O1 removes less of the code before. (What it inserts hides from gcc how long a number
 # can be: -Wno-format-truncation.)
 step_asan() {
-    parts=4
+    parts=5
     step_asan_full
 }
 
@@ -463,7 +463,7 @@ step_asan_full() {
 # Not those of model/ and sim/, nor of unit/ those that meson.build names: each runs in one thread, which has nobody to
 # race with.
 step_tsan() {
-    parts=4
+    parts=5
     step_tsan_full
 }
 
@@ -515,7 +515,7 @@ step_once() {
 }
 
 step_long() {
-    parts=3
+    parts=4
     step_long_full
 }
 
@@ -671,12 +671,12 @@ else
     step_beside
 fi
 step noredis 'the engine without hiredis and libck, and its tests; all of it without OpenSSL'
-step asan 'AddressSanitizer and UBSan, checks=3, one of four parts; nginx, too'
-step tsan 'ThreadSanitizer, race points, one of four parts'
+step asan 'AddressSanitizer and UBSan, checks=3, one of five parts; nginx, too'
+step tsan 'ThreadSanitizer, race points, one of five parts'
 step valgrind 'valgrind: no error, no leak; those of unit/ that write and read messages, files and texts'
 step fuzz 'fuzzing, 4 s for each target'
 step once 'what is the same in every build: sources, scripts, pages, the one file; what ./dev test leaves out'
-step long 'the long tests, optimised, one of three parts'
+step long 'the long tests, optimised, one of four parts'
 if [ -n "$wanted" ]; then
     step tidy_deep 'clang-tidy, its analyzer as deep as it goes'
     step clang_full 'clang, warnings are errors: the tests and the benchmarks, too'
