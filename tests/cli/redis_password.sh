@@ -18,7 +18,7 @@ printf '1431857103\ta\n' >"$work/log"
 count="count --format tsv --output tsv"
 
 # shellcheck disable=SC2086
-run 0 $count --redis "$url" --redis-password-file "$work/password" "$work/log" && err_is_empty &&
+run 0 $count --redis "$url" --redis-password-file "$work/password" "$work/log" && err_is_calm &&
     [ "$(ask -a "$odd" --no-auth-warning GET count:a:2015051710)" = 1 ]
 ok $? 'a file'
 # shellcheck disable=SC2086
