@@ -215,8 +215,6 @@ bool twi_process_is_barred(void) {
     return twi_load_relaxed(&is_barred) || has_own_table();
 }
 
-static _Thread_local enum { NOT_ALONE, ALONE, ALONE_IN_OWN } is_alone; /* twi_thread_alone_begin() */
-
 static bool begin_process(void) {
     if (is_shared) {
         supervised()->begin_process();
@@ -269,6 +267,8 @@ void twi_process_unbar(void) {
 void twi_thread_let_record_go(void) {
     twi_thread_self = &nobody;
 }
+
+static _Thread_local enum { NOT_ALONE, ALONE, ALONE_IN_OWN } is_alone; /* twi_thread_alone_begin() */
 
 bool twi_epoch_look_at_users(void) {
     if (!is_shared || is_alone) return true;

@@ -73,9 +73,10 @@ async def at_once(server: Nginx, paths: list, count: int, pause: float) -> tuple
     denial came at most."""
     found: dict = {path: [] for path in paths}
     start = time.monotonic()
-    tasks = [asyncio.create_task(ask(server, path, start, start, found[path])) for path in paths for _ in range(count)]
-    await asyncio.sleep(pause)
-    tasks += [asyncio.create_task(ask(server, path, start, start + pause, found[path])) for path in paths for _ in range(count)]
+    tasks = []
+    for due in (start, start + pause):
+        await asyncio.sleep(max(0, due - time.monotonic()))
+        tasks += [asyncio.create_task(ask(server, path, start, due, found[path])) for path in paths for _ in range(count)]
     return found, max(await asyncio.gather(*tasks))
 
 
