@@ -33,7 +33,8 @@ def run(sentence: str, test, *arguments) -> None:
             why.append(f"  line {trace.tb_lineno} of {os.path.basename(trace.tb_frame.f_code.co_filename)}")
             trace = trace.tb_next
         for server in Nginx.all[-1:]:
-            why += [line[:300] for line in server.errors().splitlines()[-15:]]
+            lines = [line for line in server.errors().splitlines() if "closed keepalive connection" not in line]
+            why += [line[:300] for line in lines[-15:]]
         tap.ok(False, sentence, why)
 
 
@@ -139,7 +140,7 @@ http {{
         wait_until("nginx listens", lambda: self.answers() or self.process.poll() is not None)
         if self.process.poll() is not None:
             raise AssertionError("nginx ended: " + open(self.home + "/stderr", encoding="utf-8").read())
-        wait_until("all workers run", lambda: len(self.worker_ids()) == self.workers)
+        wait_until("all workers run", lambda: sum(map(has_begun, self.worker_ids())) == self.workers)
         return self
 
     def answers(self) -> bool:
@@ -170,7 +171,8 @@ http {{
     def reload(self) -> None:
         before = set(self.worker_ids())
         self.process.send_signal(signal.SIGHUP)
-        wait_until("new workers run", lambda: len(self.worker_ids()) == self.workers and not before & set(self.worker_ids()))
+        wait_until("old workers shut down", lambda: not before & set(self.worker_ids()))
+        wait_until("new workers run", lambda: sum(map(has_begun, self.worker_ids())) == self.workers)
 
     def errors(self) -> str:
         return read(self.home + "/error.log")
@@ -205,7 +207,7 @@ class Daemon(Nginx):
     def start(self):
         subprocess.run([*WRAPPER, NGINX, "-c", self.home + "/nginx.conf"], check=True, stderr=subprocess.DEVNULL)
         wait_until("nginx listens", self.answers)
-        wait_until("all workers run", lambda: len(self.children()) == self.workers)
+        wait_until("all workers run", lambda: sum(map(has_begun, self.children())) == self.workers)
         return self
 
     def master(self) -> int:
@@ -222,7 +224,7 @@ class Daemon(Nginx):
         os.kill(old, signal.SIGUSR2)
         wait_until("another master runs", lambda: self.master() not in (0, old))
         new = self.master()
-        wait_until("it has workers", lambda: len(self.children(new)) == self.workers)
+        wait_until("it has workers", lambda: sum(map(has_begun, self.children(new))) == self.workers)
         return old, new
 
     def stop(self, how: int = signal.SIGQUIT, master: int = 0) -> None:
@@ -239,6 +241,12 @@ class Daemon(Nginx):
 def runs(process: int) -> bool:
     """Whether the process has not ended. A zombie has."""
     return read(f"/proc/{process}/stat").rpartition(")")[2].split()[:1] not in ([], ["Z"])
+
+
+def has_begun(worker: int) -> bool:
+    """nginx gives a worker its title after all modules have begun in it. The log has a worker when it is forked, and on a
+    busy machine the others may serve hundreds of requests in between. Under a wrapper the title is that of the wrapper."""
+    return bool(WRAPPER) or read(f"/proc/{worker}/cmdline").startswith("nginx: worker process")
 
 
 @atexit.register
