@@ -140,8 +140,12 @@ http {{
         wait_until("nginx listens", lambda: self.answers() or self.process.poll() is not None)
         if self.process.poll() is not None:
             raise AssertionError("nginx ended: " + open(self.home + "/stderr", encoding="utf-8").read())
-        wait_until("all workers run", lambda: sum(map(has_begun, self.worker_ids())) == self.workers)
+        self.await_workers(self.worker_ids)
         return self
+
+    def await_workers(self, ids) -> None:
+        """Until so many workers have begun. ids() has those that there are."""
+        wait_until("all workers run", lambda: sum(map(has_begun, ids())) == self.workers)
 
     def answers(self) -> bool:
         try:
@@ -172,7 +176,7 @@ http {{
         before = set(self.worker_ids())
         self.process.send_signal(signal.SIGHUP)
         wait_until("old workers shut down", lambda: not before & set(self.worker_ids()))
-        wait_until("new workers run", lambda: sum(map(has_begun, self.worker_ids())) == self.workers)
+        self.await_workers(self.worker_ids)
 
     def errors(self) -> str:
         return read(self.home + "/error.log")
@@ -207,7 +211,7 @@ class Daemon(Nginx):
     def start(self):
         subprocess.run([*WRAPPER, NGINX, "-c", self.home + "/nginx.conf"], check=True, stderr=subprocess.DEVNULL)
         wait_until("nginx listens", self.answers)
-        wait_until("all workers run", lambda: sum(map(has_begun, self.children())) == self.workers)
+        self.await_workers(self.children)
         return self
 
     def master(self) -> int:
@@ -224,7 +228,7 @@ class Daemon(Nginx):
         os.kill(old, signal.SIGUSR2)
         wait_until("another master runs", lambda: self.master() not in (0, old))
         new = self.master()
-        wait_until("it has workers", lambda: sum(map(has_begun, self.children(new))) == self.workers)
+        self.await_workers(lambda: self.children(new))
         return old, new
 
     def stop(self, how: int = signal.SIGQUIT, master: int = 0) -> None:
